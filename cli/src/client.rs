@@ -59,8 +59,10 @@ impl Client {
         if endpoints.is_empty() {
             return Err(Failure::field("endpoints", "is empty", "give at least one HOST:PORT"));
         }
-        let channels =
-            endpoints.iter().map(|text| Ok((text.clone(), channel_to(text)?.with(bearer.clone())))).collect::<Result<_, Failure>>()?;
+        let channels = endpoints
+            .iter()
+            .map(|text| Ok((text.clone(), channel_to(text)?.with(bearer.clone()))))
+            .collect::<Result<_, Failure>>()?;
         Ok(Client {
             endpoints: Arc::new(channels),
             current: Arc::default(),

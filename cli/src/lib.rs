@@ -17,6 +17,7 @@ pub mod dev;
 pub mod event_file;
 pub mod failure;
 pub mod output;
+pub mod recovery;
 pub mod roles;
 pub mod spec;
 pub mod units;

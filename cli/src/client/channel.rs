@@ -36,7 +36,8 @@ impl Channel {
 /// When it has characters that no token has.
 pub(super) fn bearer(token: &str) -> Result<HeaderValue, Failure> {
     let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
-    let mut value = value.map_err(|_| Failure::field("token", "has characters that no token has", "use the text as it was given"))?;
+    let mut value = value
+        .map_err(|_| Failure::field("token", "has characters that no token has", "use the text as it was given"))?;
     // Never indexed by HTTP/2, never printed.
     value.set_sensitive(true);
     Ok(value)

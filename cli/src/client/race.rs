@@ -4,15 +4,15 @@
 //! endpoint is asked for its own state, which it answers by itself and at once. What must stay true: no call is sent to an endpoint
 //! that has not answered while another one has; a healthy first endpoint costs one short question.
 
+use super::Channel;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use muster_proto::v1;
-use tonic::Code;
 use muster_proto::v1::admin_client::AdminClient;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
-use super::Channel;
+use tonic::Code;
 
 /// What each endpoint is given before the next one is asked as well: many times what a healthy one takes, and hardly noticed by a
 /// person.

@@ -3,7 +3,7 @@
 use crate::args::access::{Access, Grant, Recover, Sessions, Token};
 use crate::commands::Context;
 use crate::failure::Failure;
-use crate::roles::recovery;
+use crate::recovery;
 use crate::view::access::{CredentialView, GrantView, WhoAmIView, credentials, grants};
 use muster_proto::v1;
 use muster_proto::v1::auth_client::AuthClient;

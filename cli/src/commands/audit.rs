@@ -66,7 +66,8 @@ async fn verify(context: &Context) -> Result<(), Failure> {
     };
     let mut last: Option<(u64, [u8; 32])> = None;
     let mut count = 0_u64;
-    let broken = |number: u64, why: &str| Failure::Server { what: format!("record {number} of the audit"), why: why.to_owned() };
+    let broken =
+        |number: u64, why: &str| Failure::Server { what: format!("record {number} of the audit"), why: why.to_owned() };
     loop {
         let reply = page(context, request.clone()).await?;
         for wire in reply.records {
@@ -98,9 +99,14 @@ async fn verify(context: &Context) -> Result<(), Failure> {
                 return Err(broken(number, "its hash is not the one that the cluster keeps"));
             }
             if number < reply.last_number {
-                return Err(broken(reply.last_number, "it is the cluster's last, and was not sent; are you an auditor?"));
+                return Err(broken(
+                    reply.last_number,
+                    "it is the cluster's last, and was not sent; are you an auditor?",
+                ));
             }
-            return context.out.line(&format!("{count} records, each follows from the one before it; the last is {number}"));
+            return context
+                .out
+                .line(&format!("{count} records, each follows from the one before it; the last is {number}"));
         }
         request.page_token = reply.next_page_token;
     }
@@ -108,7 +114,10 @@ async fn verify(context: &Context) -> Result<(), Failure> {
 
 fn record(wire: v1::AuditRecord) -> Result<(AuditRecord, [u8; 32]), Failure> {
     let number = wire.number;
-    let bad = |what: &str| Failure::Server { what: format!("record {number} of the audit"), why: format!("it has no valid {what}") };
+    let bad = |what: &str| Failure::Server {
+        what: format!("record {number} of the audit"),
+        why: format!("it has no valid {what}"),
+    };
     let hash: [u8; 32] = wire.hash.try_into().map_err(|_| bad("hash"))?;
     let request_sha256 = match wire.request_sha256.len() {
         0 => None,

@@ -7,7 +7,7 @@ use super::settings::Settings;
 use crate::commands::submit::login_name;
 use crate::failure::Failure;
 use crate::output::note;
-use crate::roles::recovery;
+use crate::recovery;
 use muster_model::Principal;
 use std::time::Duration;
 

@@ -2,7 +2,8 @@
 
 use crate::args::roles::Control;
 use crate::failure::Failure;
-use crate::roles::{self, http, recovery, told_to_stop};
+use crate::recovery;
+use crate::roles::{self, http, told_to_stop};
 use anyhow::{Context, bail};
 use muster_control_server::consensus::AdminError;
 use muster_control_server::{ControlConfig, ControlNode, HistoryConfig};

@@ -10,7 +10,6 @@ pub mod http;
 pub mod isolation;
 pub mod metrics;
 pub mod node;
-pub mod recovery;
 pub mod shard;
 pub mod telemetry;
 mod timeline;

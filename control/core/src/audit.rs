@@ -7,9 +7,9 @@ use crate::authz::Asks;
 use crate::command::Command;
 use crate::outcome::Done;
 use crate::state::State;
+use hmac_sha256::Hash;
 use muster_model::identity::CredentialKind;
 use muster_model::{AuditRecord, Author, Rpc};
-use sha2::{Digest, Sha256};
 
 /// Texts of a target are cut to this: a submission may name a thousand tenants.
 const TARGET_BYTES_MAX: usize = 256;
@@ -30,8 +30,14 @@ pub(crate) fn record(state: &State, now_ms: u64, command: &Command, done: &Done)
         Asks::All(asks) if asks.iter().all(|ask| ask.rpc != Rpc::ShardsRelease) => Author::default(),
         _ => Author::system(),
     });
-    let mut record =
-        AuditRecord { number: state.meta.audited + 1, at_ms: now_ms, author, rpc: rpc.to_owned(), target, hash: [0; 32] };
+    let mut record = AuditRecord {
+        number: state.meta.audited + 1,
+        at_ms: now_ms,
+        author,
+        rpc: rpc.to_owned(),
+        target,
+        hash: [0; 32],
+    };
     record.hash = link(&state.meta.audit_head, &record);
     Some(record)
 }
@@ -39,7 +45,7 @@ pub(crate) fn record(state: &State, now_ms: u64, command: &Command, done: &Done)
 /// The hash of a record that follows one with the hash `before`: SHA-256 over that hash and each field, texts with their length before them.
 #[must_use]
 pub fn link(before: &[u8; 32], record: &AuditRecord) -> [u8; 32] {
-    let mut hash = Sha256::new();
+    let mut hash = Hash::new();
     let AuditRecord { number, at_ms, author, rpc, target, hash: _ } = record;
     let Author { principal, credential, from, request_sha256 } = author;
     hash.update(before);
@@ -59,7 +65,7 @@ pub fn link(before: &[u8; 32], record: &AuditRecord) -> [u8; 32] {
     };
     optional(credential.map(u64::to_be_bytes).as_ref().map(<[u8; 8]>::as_slice));
     optional(request_sha256.as_ref().map(<[u8; 32]>::as_slice));
-    hash.finalize().into()
+    hash.finalize()
 }
 
 /// How a command is called and what it was about, if it is listed. Reports, usage, bypasses and the state of leases that are only renewed are not: there
@@ -70,7 +76,10 @@ fn listed(command: &Command, done: &Done) -> Option<(&'static str, String)> {
         Command::Submit { specs, .. } => {
             let Done::Submitted { first, count } = done else { return None };
             let tenant = specs.first().map_or("", |spec| spec.tenant.as_str());
-            of(Rpc::JobsSubmit, format!("jobs {first} to {} of {tenant}", first.0 + u64::from(*count).saturating_sub(1)))
+            of(
+                Rpc::JobsSubmit,
+                format!("jobs {first} to {} of {tenant}", first.0 + u64::from(*count).saturating_sub(1)),
+            )
         }
         Command::Cancel { job } => of(Rpc::JobsCancel, format!("job {job}")),
         Command::Requeue { job } => of(Rpc::JobsRequeue, format!("job {job}")),

@@ -9,9 +9,9 @@
 //! - ids come from counters in the state, so no id is ever used twice (law 5);
 //! - no clock, random number, file, socket or async runtime is known here.
 
-pub mod bounds;
 mod audit;
 pub mod authz;
+pub mod bounds;
 mod check;
 mod check_quota;
 mod classes;

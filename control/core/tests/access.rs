@@ -86,7 +86,8 @@ impl World {
     fn new(chance: &mut Chance) -> Self {
         let mut state = State::new(1);
         state.meta.feature_level = 4;
-        let edits = TENANTS.iter().map(|path| TenantEdit { path: (*path).to_owned(), ..TenantEdit::default() }).collect();
+        let edits =
+            TENANTS.iter().map(|path| TenantEdit { path: (*path).to_owned(), ..TenantEdit::default() }).collect();
         done(&mut state, Command::EditTenants { edits, prune: false, half_life_s: None }).expect("a tree");
         let mut jobs = Vec::new();
         for _ in 0..8 {
@@ -157,9 +158,8 @@ fn reached(world: &World, index: usize) -> BTreeSet<&'static str> {
         Subject::Service(_) => false,
     };
     let grants = world.state.grants.values().filter(|grant| of(&grant.subject) && grant.role.is_on_tenants());
-    let tops: Vec<String> = grants
-        .filter_map(|grant| Some(world.state.tenants.get(&grant.at?)?.path.clone()))
-        .collect();
+    let tops: Vec<String> =
+        grants.filter_map(|grant| Some(world.state.tenants.get(&grant.at?)?.path.clone())).collect();
     let below = |path: &&&str| tops.iter().any(|top| **path == top || path.starts_with(&format!("{top}/")));
     TENANTS.iter().filter(below).copied().collect()
 }
@@ -188,13 +188,24 @@ fn hides_foreign_jobs(world: &World, judge: impl Fn(&Author, &Ask<'_>) -> Result
             continue;
         }
         let reached = reached(world, index);
-        for rpc in Rpc::ALL.iter().copied().filter(|rpc| matches!(rule(*rpc), Rule::JobSeen | Rule::JobContent | Rule::JobChanged)) {
+        for rpc in Rpc::ALL
+            .iter()
+            .copied()
+            .filter(|rpc| matches!(rule(*rpc), Rule::JobSeen | Rule::JobContent | Rule::JobChanged))
+        {
             for (job, tenant, _) in world.jobs.iter().filter(|(_, tenant, _)| !reached.contains(tenant)) {
                 let missing = JobId(9_999);
-                let (there, not) = (judge(author, &Ask { rpc, about: About::Job(*job) }), judge(author, &Ask { rpc, about: About::Job(missing) }));
-                let said = |answer: &Result<(), Denied>, job: JobId| format!("{answer:?}").replace(&job.to_string(), "N");
+                let (there, not) = (
+                    judge(author, &Ask { rpc, about: About::Job(*job) }),
+                    judge(author, &Ask { rpc, about: About::Job(missing) }),
+                );
+                let said =
+                    |answer: &Result<(), Denied>, job: JobId| format!("{answer:?}").replace(&job.to_string(), "N");
                 if said(&there, *job) != said(&not, missing) {
-                    return Err(format!("{rpc} about job {job} of {tenant} tells {} that it is there: {there:?}", USERS[index]));
+                    return Err(format!(
+                        "{rpc} about job {job} of {tenant} tells {} that it is there: {there:?}",
+                        USERS[index]
+                    ));
                 }
             }
         }
@@ -228,10 +239,15 @@ fn sl4_rights_on_a_tenant_reach_nothing_outside_it() {
             for ask in every_ask(&world) {
                 let tenant = match &ask.about {
                     About::Tenant(path) | About::Submission { tenant: path, .. } => *path,
-                    About::Job(job) | About::JobAsAdmin(job) => world.jobs.iter().find(|(id, ..)| id == job).expect("a job").1,
+                    About::Job(job) | About::JobAsAdmin(job) => {
+                        world.jobs.iter().find(|(id, ..)| id == job).expect("a job").1
+                    }
                     _ => continue,
                 };
-                let about_tenants = matches!(rule(ask.rpc), Rule::On(_) | Rule::Reads(_) | Rule::JobSeen | Rule::JobContent | Rule::JobChanged);
+                let about_tenants = matches!(
+                    rule(ask.rpc),
+                    Rule::On(_) | Rule::Reads(_) | Rule::JobSeen | Rule::JobContent | Rule::JobChanged
+                );
                 if about_tenants && !fleet && !reached.contains(tenant) {
                     assert!(world.asks(author, &ask).is_err(), "MUSTER_SEED={seed}: {} may {ask:?}", USERS[index]);
                 }
@@ -250,7 +266,9 @@ fn more_rights_never_allow_less() {
         let mut chance = Chance::new(seed ^ 0xA11);
         let _ = random_grant(&mut chance, &mut world.state);
         let after = every_ask(&world);
-        let after = after.iter().flat_map(|ask| world.sessions.iter().map(|author| world.asks(author, ask).is_ok()).collect::<Vec<_>>());
+        let after = after
+            .iter()
+            .flat_map(|ask| world.sessions.iter().map(|author| world.asks(author, ask).is_ok()).collect::<Vec<_>>());
         for (index, (before, after)) in before.iter().zip(after).enumerate() {
             assert!(!before || after, "MUSTER_SEED={seed}: ask {index} was allowed before a grant and is not after it");
         }
@@ -280,9 +298,14 @@ fn sl3_no_one_grants_more_than_they_hold() {
             let given = World { state, sessions: Vec::new(), jobs: world.jobs.clone() };
             for (ask, could) in every_ask(&given).iter().zip(could) {
                 // Jobs are submitted under one's own name, and nobody has a job yet that is new.
-                let own_name = matches!(ask.about, About::Submission { .. }) || matches!(rule(ask.rpc), Rule::Own | Rule::Filtered);
+                let own_name = matches!(ask.about, About::Submission { .. })
+                    || matches!(rule(ask.rpc), Rule::Own | Rule::Filtered);
                 let can = given.asks(&receiver, ask).is_ok();
-                assert!(own_name || !can || could, "MUSTER_SEED={seed}: {} gave {command:?}, and with it {ask:?}", USERS[giver]);
+                assert!(
+                    own_name || !can || could,
+                    "MUSTER_SEED={seed}: {} gave {command:?}, and with it {ask:?}",
+                    USERS[giver]
+                );
             }
             world.state = given.state;
         }
@@ -295,11 +318,15 @@ fn sl5_a_revoked_or_expired_session_does_nothing() {
     for (seed, mut world) in worlds(50) {
         let author = world.sessions[0].clone();
         let id = author.credential.expect("a session");
-        let later = authorize(&world.state, NOW_MS + HOUR_MS, &author, &Ask { rpc: Rpc::AuthWhoAmI, about: About::Nothing });
+        let later =
+            authorize(&world.state, NOW_MS + HOUR_MS, &author, &Ask { rpc: Rpc::AuthWhoAmI, about: About::Nothing });
         assert!(matches!(later, Ok(_) | Err(Denied::Unauthenticated { .. })));
         for ask in every_ask(&world) {
             let expired = authorize(&world.state, NOW_MS + HOUR_MS, &author, &ask);
-            assert!(rule(ask.rpc) == Rule::Open || expired.is_err(), "MUSTER_SEED={seed}: an expired session may {ask:?}");
+            assert!(
+                rule(ask.rpc) == Rule::Open || expired.is_err(),
+                "MUSTER_SEED={seed}: an expired session may {ask:?}"
+            );
         }
         done(&mut world.state, Command::RevokeCredential { id }.by(author.clone())).expect("one's own");
         for ask in every_ask(&world) {
@@ -370,13 +397,21 @@ fn the_audit_is_a_chain_without_gaps() {
         let edits = vec![TenantEdit { path: format!("t{number}"), ..TenantEdit::default() }];
         let command = Command::EditTenants { edits, prune: false, half_life_s: None }.by(Author::default());
         let executed = execute(&mut state, &Entry { now_ms: NOW_MS, commands: vec![command] });
-        let records: Vec<_> = executed.changes.iter().filter_map(|change| match change {
-            muster_model::Change::Audit(record) => Some(record),
-            _ => None,
-        }).collect();
+        let records: Vec<_> = executed
+            .changes
+            .iter()
+            .filter_map(|change| match change {
+                muster_model::Change::Audit(record) => Some(record),
+                _ => None,
+            })
+            .collect();
         assert_eq!(records.len(), 1);
         assert_eq!((records[0].number, records[0].target.as_str()), (number, format!("tenants t{number}").as_str()));
-        assert_eq!(records[0].hash, muster_control_core::audit_link(&head, records[0]), "each covers the one before it");
+        assert_eq!(
+            records[0].hash,
+            muster_control_core::audit_link(&head, records[0]),
+            "each covers the one before it"
+        );
         head = records[0].hash;
         assert_eq!((state.meta.audited, state.meta.audit_head), (number, head));
     }

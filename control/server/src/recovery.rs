@@ -43,7 +43,8 @@ pub enum RecoveryError {
 fn lacking(state: &State, user: &str) -> Vec<Role> {
     let subject = Subject::User(user.to_owned());
     let grants = state.index().access.grants_of(&subject).filter_map(|id| state.grants.get(&Number(id)));
-    let held: Vec<Role> = grants.filter(|grant| grant.at.is_none() && grant.until_ms.is_none()).map(|grant| grant.role).collect();
+    let held: Vec<Role> =
+        grants.filter(|grant| grant.at.is_none() && grant.until_ms.is_none()).map(|grant| grant.role).collect();
     [Role::Admin, Role::Operator, Role::Auditor].into_iter().filter(|role| !held.contains(role)).collect()
 }
 

@@ -81,7 +81,11 @@ fn plain(name: &str) -> Result<(), &'static str> {
     if name.len() > bounds::TENANT_PATH_BYTES_MAX + bounds::NAME_BYTES_MAX {
         return Err("the name is too long");
     }
-    if name.chars().any(|c| c.is_control() || c.is_whitespace()) { Err("the name has spaces or control characters") } else { Ok(()) }
+    if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        Err("the name has spaces or control characters")
+    } else {
+        Ok(())
+    }
 }
 
 impl fmt::Display for Principal {
@@ -126,14 +130,35 @@ mod tests {
 
     #[test]
     fn the_text_of_a_principal_is_read_back() {
-        for text in ["anonymous", "system", "user:alice@corp.example", "service:research/nlp/ci", "node:gpu-0001", "shard:s-1", "member:3"] {
+        for text in [
+            "anonymous",
+            "system",
+            "user:alice@corp.example",
+            "service:research/nlp/ci",
+            "node:gpu-0001",
+            "shard:s-1",
+            "member:3",
+        ] {
             assert_eq!(text.parse::<Principal>().map(|read| read.to_string()), Ok(text.to_owned()));
         }
     }
 
     #[test]
     fn what_could_be_two_principals_is_none() {
-        for text in ["", "alice", "user:", "user:a/b", "user:a:b", "user:a b", "service:ci", "service:a//ci", "service:/ci", "member:x", "root:x", "user:a\nb"] {
+        for text in [
+            "",
+            "alice",
+            "user:",
+            "user:a/b",
+            "user:a:b",
+            "user:a b",
+            "service:ci",
+            "service:a//ci",
+            "service:/ci",
+            "member:x",
+            "root:x",
+            "user:a\nb",
+        ] {
             assert!(text.parse::<Principal>().is_err(), "{text:?}");
         }
     }

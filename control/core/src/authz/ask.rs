@@ -129,8 +129,7 @@ impl<'a> Asks<'a> {
             Command::ApplyTenants { .. } => one(Rpc::TenantsApply, A::WholeTree),
             Command::EditTenants { edits, prune: _, half_life_s } => {
                 let edit = |edit: &'a muster_model::tenant_edit::TenantEdit| {
-                    let privileged =
-                        edit.trust != Edit::Keep || edit.anti_affinity != AntiAffinityEdit::default();
+                    let privileged = edit.trust != Edit::Keep || edit.anti_affinity != AntiAffinityEdit::default();
                     Ask { rpc: Rpc::TenantsApply, about: A::Edit { path: &edit.path, privileged } }
                 };
                 let mut asks: Vec<Ask<'a>> = edits.iter().map(edit).collect();

@@ -25,16 +25,20 @@ pub(super) fn may(state: &State, rights: &Rights<'_>, ask: &Ask<'_>) -> Result<(
         Rule::TenantsEdited => judge.edits(&ask.about),
         Rule::Operator => judge.need(rights.has_on_fleet(Role::Operator), "role operator"),
         Rule::ReadsFleet => judge.need(rights.reads_fleet(), "role operator or auditor"),
-        Rule::OperatorOrRoot => {
-            judge.need(rights.has_on_fleet(Role::Operator) || rights.is_root(), "role operator, or admin of the root of the tree")
-        }
-        Rule::ReadsMembers => {
-            judge.need(rights.reads_fleet() || rights.is_root(), "role operator or auditor, or admin of the root of the tree")
-        }
+        Rule::OperatorOrRoot => judge.need(
+            rights.has_on_fleet(Role::Operator) || rights.is_root(),
+            "role operator, or admin of the root of the tree",
+        ),
+        Rule::ReadsMembers => judge.need(
+            rights.reads_fleet() || rights.is_root(),
+            "role operator or auditor, or admin of the root of the tree",
+        ),
         Rule::Root => judge.need(rights.is_root(), "admin of the root of the tree"),
         Rule::Delegates => judge.delegates(&ask.about),
         Rule::Recovery => judge.need(false, "the recovery socket in the data folder of a control node"),
-        Rule::Member => judge.need(matches!(rights.principal(), Principal::Member(_)), "the identity of a control node"),
+        Rule::Member => {
+            judge.need(matches!(rights.principal(), Principal::Member(_)), "the identity of a control node")
+        }
         Rule::Node => judge.node(&ask.about),
         Rule::Shard => judge.shard(&ask.about),
     }
@@ -92,7 +96,8 @@ impl Judge<'_> {
     }
 
     fn tenant_role(&self, role: Role, path: &str) -> Result<(), Denied> {
-        let tenant = self.tenant(path).filter(|tenant| self.sees_tenant(tenant.id)).ok_or_else(|| Self::no_tenant(path))?;
+        let tenant =
+            self.tenant(path).filter(|tenant| self.sees_tenant(tenant.id)).ok_or_else(|| Self::no_tenant(path))?;
         self.need(self.rights.has(role, Some(tenant.id)), &format!("role {role} on {path}"))
     }
 
@@ -131,7 +136,11 @@ impl Judge<'_> {
         if !self.sees_tenant(tenant) {
             return Err(no_job(job));
         }
-        let needs = if ways.contains(&Access::Owner) { "one's own job, or role admin on its tenant" } else { "role admin on its tenant" };
+        let needs = if ways.contains(&Access::Owner) {
+            "one's own job, or role admin on its tenant"
+        } else {
+            "role admin on its tenant"
+        };
         Err(self.forbidden(needs))
     }
 
@@ -160,7 +169,12 @@ impl Judge<'_> {
             About::Nothing => Ok(()),
             About::Right { role, at } => self.gives(*role, at.map(|path| self.tenant(path).ok_or(path))),
             About::Grant(id) => match self.state.grants.get(&Number(*id)) {
-                Some(grant) if self.rights.is_root() || grant.role.is_on_tenants() && self.rights.has(Role::Admin, grant.at) => Ok(()),
+                Some(grant)
+                    if self.rights.is_root()
+                        || grant.role.is_on_tenants() && self.rights.has(Role::Admin, grant.at) =>
+                {
+                    Ok(())
+                }
                 _ => Err(Denied::NotFound { what: "grant".to_owned(), id: id.to_string() }),
             },
             About::Credential(id) => match self.state.credentials.get(&Number(*id)) {
@@ -184,11 +198,15 @@ impl Judge<'_> {
             };
         }
         match at {
-            _ if !role.is_on_tenants() => Err(self.forbidden("admin of the root of the tree to give roles on the fleet")),
+            _ if !role.is_on_tenants() => {
+                Err(self.forbidden("admin of the root of the tree to give roles on the fleet"))
+            }
             None => Err(self.forbidden("admin of the root of the tree")),
             Some(Err(path)) => Err(Self::no_tenant(path)),
             Some(Ok(tenant)) if self.rights.has(Role::Admin, Some(tenant.id)) => Ok(()),
-            Some(Ok(tenant)) if self.sees_tenant(tenant.id) => Err(self.forbidden(&format!("role admin on {}", tenant.path))),
+            Some(Ok(tenant)) if self.sees_tenant(tenant.id) => {
+                Err(self.forbidden(&format!("role admin on {}", tenant.path)))
+            }
             Some(Ok(tenant)) => Err(Self::no_tenant(&tenant.path)),
         }
     }
@@ -209,7 +227,8 @@ impl Judge<'_> {
         let Principal::Shard(own) = self.rights.principal() else {
             return Err(self.forbidden("the identity of a scheduler shard"));
         };
-        let is_own = |shard: &str| shard.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        let is_own =
+            |shard: &str| shard.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
         match about {
             About::Lease { cell, epoch } => {
                 let held = self.state.cells.get(cell);

@@ -29,13 +29,17 @@ impl<'a> Rights<'a> {
         let principal = author.principal.clone();
         let mut rights = Rights { state, principal, now_ms, grants: Vec::new(), scope: None };
         match &author.principal {
-            Principal::Anonymous => Err(unauthenticated("no credentials were sent; run `muster login`, or set MUSTER_TOKEN_FILE")),
+            Principal::Anonymous => {
+                Err(unauthenticated("no credentials were sent; run `muster login`, or set MUSTER_TOKEN_FILE"))
+            }
             Principal::System => Ok(rights),
             Principal::Node(_) | Principal::Shard(_) | Principal::Member(_) => {
                 let machine = state.machines.get(&author.principal.to_string());
                 match machine {
                     Some(machine) if machine.is_active() => Ok(rights),
-                    Some(_) => Err(unauthenticated("this machine's identity is suspended; an operator has to enrol it anew")),
+                    Some(_) => {
+                        Err(unauthenticated("this machine's identity is suspended; an operator has to enrol it anew"))
+                    }
                     None => Err(unauthenticated("this machine has not been enrolled, or was removed")),
                 }
             }
@@ -173,6 +177,8 @@ fn credential<'a>(state: &'a State, now_ms: u64, author: &Author) -> Result<&'a 
         Some(found) if found.principal == author.principal => {
             Err(unauthenticated("the session or token has expired; run `muster login`, or use a new token"))
         }
-        _ => Err(unauthenticated("the session or token does not exist (any more); run `muster login`, or use a new token")),
+        _ => Err(unauthenticated(
+            "the session or token does not exist (any more); run `muster login`, or use a new token",
+        )),
     }
 }

@@ -96,7 +96,9 @@ pub const fn rule(rpc: Rpc) -> Rule {
         | Rpc::AuthRevokeGrant => Rule::Delegates,
         Rpc::AuthSecure => Rule::Root,
         Rpc::AuditQuery => Rule::Filtered,
-        Rpc::ShardsAcquire | Rpc::ShardsRenew | Rpc::ShardsRelease | Rpc::ShardsWatch | Rpc::ShardsPropose => Rule::Shard,
+        Rpc::ShardsAcquire | Rpc::ShardsRenew | Rpc::ShardsRelease | Rpc::ShardsWatch | Rpc::ShardsPropose => {
+            Rule::Shard
+        }
         Rpc::AgentsIdentify | Rpc::AgentsSession => Rule::Node,
         Rpc::PeerAppendEntries
         | Rpc::PeerAppends

@@ -1,8 +1,8 @@
 //! Grants by whom they are for, credentials by whom they prove, and both by when they end.
 
+use muster_model::Principal;
 use muster_model::identity::{Credential, Grant, Subject};
 use muster_model::object::{Key, Number};
-use muster_model::Principal;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.

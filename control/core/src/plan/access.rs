@@ -85,8 +85,10 @@ pub(super) fn revoke_grant(draft: &mut Draft<'_>, id: u64) -> Result<Done, Rejec
     let Some(grant) = draft.state.grants.get(&Number(id)) else {
         return Err(Reject::not_found("grant", id));
     };
-    if is_root(grant) && draft.state.meta.access == AccessMode::Closed && !has_root(draft.state, draft.now_ms, Some(id)) {
-        let why = "it is the last that makes somebody admin of the root of the tree; give that right to somebody else first";
+    if is_root(grant) && draft.state.meta.access == AccessMode::Closed && !has_root(draft.state, draft.now_ms, Some(id))
+    {
+        let why =
+            "it is the last that makes somebody admin of the root of the tree; give that right to somebody else first";
         return Err(Reject::InUse { what: "grant".to_owned(), id: id.to_string(), why: why.to_owned() });
     }
     draft.delete(Key::Grant(Number(id)));

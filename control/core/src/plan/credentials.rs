@@ -5,8 +5,8 @@
 
 use super::{access, level};
 use crate::bounds::{
-    CREDENTIALS_MAX, DRAIN_REASON_BYTES_MAX, GROUPS_MAX,  SESSION_TTL_MS_MAX, SESSIONS_PER_USER_MAX,
-    TOKEN_TTL_MS_MAX, TOKENS_PER_TENANT_MAX,
+    CREDENTIALS_MAX, DRAIN_REASON_BYTES_MAX, GROUPS_MAX, SESSION_TTL_MS_MAX, SESSIONS_PER_USER_MAX, TOKEN_TTL_MS_MAX,
+    TOKENS_PER_TENANT_MAX,
 };
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -41,7 +41,10 @@ pub(super) fn put(draft: &mut Draft<'_>, secret: Secret, of: Of<'_>) -> Result<D
         CredentialKind::Token => Some(token(draft.state, &of)?),
     };
     if draft.state.credentials.len() >= CREDENTIALS_MAX {
-        return Err(Reject::Full { what: "the table of sessions and tokens".to_owned(), limit: CREDENTIALS_MAX as u64 });
+        return Err(Reject::Full {
+            what: "the table of sessions and tokens".to_owned(),
+            limit: CREDENTIALS_MAX as u64,
+        });
     }
     if secret.kind == CredentialKind::Session {
         end_oldest(draft, of.principal);
@@ -85,7 +88,11 @@ fn check_bounds(secret: &Secret, of: &Of<'_>) -> Result<(), Reject> {
     let long = |text: &str| text.len() > DRAIN_REASON_BYTES_MAX || text.chars().any(char::is_control);
     if of.groups.len() > GROUPS_MAX || of.groups.iter().any(|group| long(group)) {
         let problem = format!("has {} groups, or a long name", of.groups.len());
-        return Err(Reject::field("groups", problem, "use at most 256 groups with names of at most 256 printable bytes"));
+        return Err(Reject::field(
+            "groups",
+            problem,
+            "use at most 256 groups with names of at most 256 printable bytes",
+        ));
     }
     if of.from.len() > TOKEN_RANGES_MAX || of.from.iter().any(|range| long(range)) {
         return Err(Reject::field("from", format!("has {} ranges", of.from.len()), "use at most 16 address ranges"));
@@ -99,7 +106,8 @@ fn check_bounds(secret: &Secret, of: &Of<'_>) -> Result<(), Reject> {
 fn session(of: &Of<'_>) -> Result<Option<(Role, TenantId)>, Reject> {
     match of.principal {
         Principal::User(name) => {
-            Principal::check_user(name).map_err(|why| Reject::field("principal", why, "use the name that the identity provider gives"))?;
+            Principal::check_user(name)
+                .map_err(|why| Reject::field("principal", why, "use the name that the identity provider gives"))?;
             Ok(None)
         }
         other => Err(Reject::field("principal", format!("is {other}"), "only users have sessions")),
@@ -108,7 +116,11 @@ fn session(of: &Of<'_>) -> Result<Option<(Role, TenantId)>, Reject> {
 
 fn token(state: &State, of: &Of<'_>) -> Result<(Role, TenantId), Reject> {
     let Principal::Service(name) = of.principal else {
-        return Err(Reject::field("principal", format!("is {}", of.principal), "only services have tokens: service:TENANT/NAME"));
+        return Err(Reject::field(
+            "principal",
+            format!("is {}", of.principal),
+            "only services have tokens: service:TENANT/NAME",
+        ));
     };
     Principal::check_service(name).map_err(|why| Reject::field("principal", why, "write service:TENANT/NAME"))?;
     let Some((role, at)) = of.scope else {

@@ -35,7 +35,7 @@ pub(super) fn submit(
 ) -> Result<Done, Reject> {
     let state = draft.state;
     let key = requests::key(draft.author, request_id);
-    if let Some(known) = state.requests.get(&*key) {
+    if let Some(known) = state.requests.get(&key) {
         return repeated(known, request_id, payload_hash);
     }
     check_request(draft, request_id, issued_ms)?;

@@ -11,9 +11,9 @@ use futures::future::{Either, Ready, ready};
 use http::{Request, Response, header};
 use muster_control_core::State;
 use muster_control_core::authz::Denied;
-use muster_model::{AccessMode, Principal};
 use muster_model::identity::Author;
 use muster_model::object::Number;
+use muster_model::{AccessMode, Principal};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -131,7 +131,11 @@ fn unauthenticated(why: &str) -> Denied {
 
 /// Whom credential `id` proves, if that is its secret.
 fn prove(state: &State, now_ms: u64, id: u64, hash: &[u8; 32], from: &str) -> Result<Principal, Denied> {
-    let ended = || unauthenticated("the session or token does not exist (any more), or its secret is wrong; run `muster login`, or use a new token");
+    let ended = || {
+        unauthenticated(
+            "the session or token does not exist (any more), or its secret is wrong; run `muster login`, or use a new token",
+        )
+    };
     // Whether there is one shows in nothing but time that the lookup takes; its secret shows in none.
     let found = state.credentials.get(&Number(id)).ok_or_else(ended)?;
     if !same(&found.secret_sha256, hash) {
@@ -153,7 +157,8 @@ fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
 
 /// Whether an address lies in a range such as `10.0.0.0/8`.
 fn contains(range: &str, address: &str) -> bool {
-    let Ok(address) = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']).parse() else {
+    let Ok(address) = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']).parse()
+    else {
         return false;
     };
     let (net, bits) = range.split_once('/').unwrap_or((range, ""));

@@ -22,11 +22,7 @@ pub struct CallRates {
 
 impl Default for CallRates {
     fn default() -> Self {
-        CallRates {
-            anonymous: Rate::per_second(5),
-            users: Rate::per_second(50),
-            services: Rate::per_second(500),
-        }
+        CallRates { anonymous: Rate::per_second(5), users: Rate::per_second(50), services: Rate::per_second(500) }
     }
 }
 

@@ -189,7 +189,9 @@ pub(crate) fn reject(reject: &Reject) -> Status {
 pub(crate) fn denied(denied: &Denied) -> Status {
     match denied {
         Denied::NotFound { what, id } => not_found(what, id),
-        Denied::Unauthenticated { .. } => status(Code::Unauthenticated, &denied.to_string(), details("UNAUTHENTICATED")),
+        Denied::Unauthenticated { .. } => {
+            status(Code::Unauthenticated, &denied.to_string(), details("UNAUTHENTICATED"))
+        }
         Denied::Forbidden { .. } => status(Code::PermissionDenied, &denied.to_string(), details("FORBIDDEN")),
     }
 }

@@ -86,7 +86,9 @@ impl PeerService {
         let closed = self.core.replica.read(|state, _| state.meta.access == AccessMode::Closed);
         let of_nobody = |command: &Command| command.parts().0.is_none();
         if closed && commands.iter().any(of_nobody) {
-            return Err(PeerRefusal::Malformed { why: "a command that was passed on does not say whose it is".to_owned() });
+            return Err(PeerRefusal::Malformed {
+                why: "a command that was passed on does not say whose it is".to_owned(),
+            });
         }
         let proposed = self.proposer.propose(commands, None, false).await;
         Ok(proposed.map(|proposed| (proposed.revision.0, proposed.decided)))

@@ -214,13 +214,7 @@ fn administers(state: &State, now_ms: u64, allowed: &Allowed, tenant: muster_mod
     rights.is_ok_and(|rights| rights.has(Role::Admin, Some(tenant)))
 }
 
-fn shows_grant(
-    state: &State,
-    now_ms: u64,
-    allowed: &Allowed,
-    grant: &Grant,
-    request: &v1::ListGrantsRequest,
-) -> bool {
+fn shows_grant(state: &State, now_ms: u64, allowed: &Allowed, grant: &Grant, request: &v1::ListGrantsRequest) -> bool {
     let own = Subject::of(&allowed.author().principal).as_ref() == Some(&grant.subject);
     let sees = match grant.at {
         Some(tenant) => administers(state, now_ms, allowed, tenant),

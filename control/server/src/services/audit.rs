@@ -7,10 +7,10 @@ use super::App;
 use super::paging::{self, Page};
 use crate::api::{auth, refusal};
 use muster_control_core::State;
+use muster_control_core::authz::Rights;
 use muster_control_core::authz::{About, Allowed, Ask};
 use muster_model::identity::Author;
 use muster_model::{AccessMode, AuditRecord, Role, Rpc, TenantId};
-use muster_control_core::authz::Rights;
 use muster_proto::v1;
 use std::collections::BTreeSet;
 use tonic::{Request, Response, Status};
@@ -84,7 +84,8 @@ impl AuditService {
         let (mut from, mut looked_at) = (if newest_first { after } else { after.map(|after| after + 1) }, 0);
         let mut last = after;
         while looked_at < LOOKED_AT_MAX {
-            let chunk = self.0.consensus.audit_records(from, newest_first, CHUNK).map_err(|error| refusal::disk(&error))?;
+            let chunk =
+                self.0.consensus.audit_records(from, newest_first, CHUNK).map_err(|error| refusal::disk(&error))?;
             let ends = chunk.len() < CHUNK;
             for record in chunk {
                 if page.is_full() {

@@ -5,17 +5,14 @@
 
 use super::App;
 use crate::api::refusal;
-use crate::consensus::{Consensus, ProposeError, Proposed};
+use crate::api::signed::signed;
+use crate::consensus::{ProposeError, Proposed};
 use muster_control_core::authz::{About, Allowed, Ask, Asks, Denied, authorize, authorize_all};
 use muster_control_core::{Command, Done, State};
 use muster_model::identity::Author;
-use muster_model::{Principal, Revision, Rpc};
+use muster_model::{Revision, Rpc};
 use muster_proto::v1::Consistency;
-use sha2::{Digest, Sha256};
 use tonic::Status;
-
-/// From this feature level on the log says who has made a command.
-const AUTHORS_LEVEL: u32 = 4;
 
 impl App {
     /// Looks at the state as the caller wants it, if the caller may: everything acknowledged before the call (the default), or whatever is here.
@@ -133,25 +130,4 @@ impl App {
         tracing::info!(principal = %author.principal, from = author.from, rpc = rpc.name(), %denied, "a call was denied");
         refusal::denied(denied)
     }
-}
-
-/// The command as its author makes it. Machines of an open cluster are nobody, and what they report is not signed.
-pub(crate) fn signed(consensus: &Consensus, author: &Author, command: Command) -> Command {
-    let level = consensus.read(|state, _| state.meta.feature_level);
-    let of_machine = matches!(&Asks::of(&command), Asks::All(asks) if asks.first().is_some_and(|ask| of_machines(ask.rpc)));
-    if level < AUTHORS_LEVEL || (of_machine && author.principal == Principal::Anonymous) {
-        return command;
-    }
-    let request_sha256 = (!of_machine).then(|| digest(&command)).flatten();
-    command.by(Author { request_sha256, ..author.clone() })
-}
-
-fn of_machines(rpc: Rpc) -> bool {
-    matches!(rpc.service(), "Shards" | "Agents")
-}
-
-/// SHA-256 of what was asked.
-fn digest(command: &Command) -> Option<[u8; 32]> {
-    let bytes = postcard::to_stdvec(command).ok()?;
-    Some(Sha256::digest(bytes).into())
 }

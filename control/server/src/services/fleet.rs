@@ -3,11 +3,11 @@
 use super::windows;
 use super::{App, moves, paging, plan, redact};
 use crate::api::{auth, refusal};
-use muster_control_core::quota::{FloorWait, floor_waits};
 use muster_control_core::authz::{About, Allowed, Ask};
+use muster_control_core::quota::{FloorWait, floor_waits};
 use muster_control_core::{Command, State};
-use muster_model::identity::Author;
 use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::identity::Author;
 use muster_model::ids::AllocationId;
 use muster_model::node::WithheldSlice;
 use muster_model::{
@@ -46,11 +46,13 @@ impl v1::fleet_server::Fleet for FleetService {
         let size = paging::size(request.page_size)?;
         let question = format!("nodes|{}|{}", request.cell, request.pool);
         let after = paging::after(&question, &request.page_token)?;
-        let (found, revision) =
-            self.0.look(&author, reads(Rpc::FleetListNodes), request.consistency, |state, revision, allowed| {
+        let (found, revision) = self
+            .0
+            .look(&author, reads(Rpc::FleetListNodes), request.consistency, |state, revision, allowed| {
                 let page = nodes(state, &request, after, size);
                 (page.map(|(views, last)| (redact::nodes(state, allowed.sees(), views), last)), revision)
-            }).await?;
+            })
+            .await?;
         let (nodes, last) = found?;
         let next_page_token = last.map(|last| paging::token(&question, &last)).unwrap_or_default();
         Ok(Response::new(v1::ListNodesReply { nodes, next_page_token, revision: revision.0 }))
@@ -61,11 +63,13 @@ impl v1::fleet_server::Fleet for FleetService {
         let size = paging::size(request.page_size)?;
         let question = format!("gpus|{}", request.node);
         let after = paging::after(&question, &request.page_token)?;
-        let (found, revision) =
-            self.0.look(&author, reads(Rpc::FleetListGpus), request.consistency, |state, revision, allowed| {
+        let (found, revision) = self
+            .0
+            .look(&author, reads(Rpc::FleetListGpus), request.consistency, |state, revision, allowed| {
                 let page = gpus(state, &request, after, size);
                 (page.map(|(views, last)| (redact::gpus(state, allowed.sees(), views), last)), revision)
-            }).await?;
+            })
+            .await?;
         let (gpus, last) = found?;
         let next_page_token = last.map(|last| paging::token(&question, &last)).unwrap_or_default();
         Ok(Response::new(v1::ListGpusReply { gpus, next_page_token, revision: revision.0 }))
@@ -74,18 +78,20 @@ impl v1::fleet_server::Fleet for FleetService {
     async fn list_cells(&self, request: Request<v1::ListCellsRequest>) -> Result<Response<v1::ListCellsReply>, Status> {
         let (author, request) = auth::split(request);
         let consistency = request.consistency;
-        let (cells, revision) = self.0.look(&author, reads(Rpc::FleetListCells), consistency, |state, revision, allowed| {
-            (redact::cells(allowed.sees(), cells(state)), revision)
-        }).await?;
+        let (cells, revision) = self
+            .0
+            .look(&author, reads(Rpc::FleetListCells), consistency, |state, revision, allowed| {
+                (redact::cells(allowed.sees(), cells(state)), revision)
+            })
+            .await?;
         Ok(Response::new(v1::ListCellsReply { cells, revision: revision.0 }))
     }
 
     async fn list_pools(&self, request: Request<v1::ListPoolsRequest>) -> Result<Response<v1::ListPoolsReply>, Status> {
         let (author, request) = auth::split(request);
         let consistency = request.consistency;
-        let look = |state: &State, revision, _: &Allowed| {
-            (state.all_pools().cloned().collect(), floor_waits(state), revision)
-        };
+        let look =
+            |state: &State, revision, _: &Allowed| (state.all_pools().cloned().collect(), floor_waits(state), revision);
         let (mut pools, waits, revision): (Vec<Pool>, BTreeMap<String, FloorWait>, Revision) =
             self.0.look(&author, reads(Rpc::FleetListPools), consistency, look).await?;
         pools.sort_by(|a, b| a.name.cmp(&b.name));
@@ -211,10 +217,12 @@ impl v1::fleet_server::Fleet for FleetService {
                 Some(word.parse::<WindowKind>().map_err(|word| refusal::field("kind", word.problem(), &word.fix()))?)
             }
         };
-        let (windows, revision) =
-            self.0.look(&author, reads(Rpc::FleetListWindows), consistency, |state, revision, allowed| {
+        let (windows, revision) = self
+            .0
+            .look(&author, reads(Rpc::FleetListWindows), consistency, |state, revision, allowed| {
                 (redact::windows(state, allowed.sees(), windows::views(state, kind)), revision)
-            }).await?;
+            })
+            .await?;
         Ok(Response::new(v1::ListWindowsReply { windows, revision: revision.0 }))
     }
 

@@ -12,8 +12,8 @@ use crate::api::refusal;
 use crate::consensus::{Applied, Follower, Lagged, copied};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use muster_control_core::events::{is_told, is_told_of};
 use muster_control_core::authz::{About, Ask};
+use muster_control_core::events::{is_told, is_told_of};
 use muster_model::identity::Author;
 use muster_model::{Change, Key, Object, Revision, Rpc};
 use muster_proto::v1;
@@ -46,7 +46,14 @@ pub(super) async fn copy_history(
 ) -> Result<BoxStream<'static, Result<v1::CopyHistoryPart, Status>>, Status> {
     let permit = Arc::clone(&app.history_copies).try_acquire_owned();
     let permit = permit.map_err(|_| refusal::busy("the number of copies of the history", CALLS_MAX))?;
-    let last = app.look(author, Ask { rpc: Rpc::AdminCopyHistory, about: About::Nothing }, request.consistency, |_, revision, _| revision).await?;
+    let last = app
+        .look(
+            author,
+            Ask { rpc: Rpc::AdminCopyHistory, about: About::Nothing },
+            request.consistency,
+            |_, revision, _| revision,
+        )
+        .await?;
     let after = Revision(request.after_revision);
     if after > last {
         return Err(refusal::not_reached(after, last));

@@ -16,7 +16,11 @@ use tonic::Status;
 /// Moves that one answer has when nobody says how many.
 const SHOWN: usize = 100;
 
-pub(super) async fn list(app: &App, author: &Author, request: &v1::ListMovesRequest) -> Result<v1::ListMovesReply, Status> {
+pub(super) async fn list(
+    app: &App,
+    author: &Author,
+    request: &v1::ListMovesRequest,
+) -> Result<v1::ListMovesReply, Status> {
     let limit = match request.limit {
         0 => SHOWN,
         limit => (limit as usize).min(MOVES_KEPT_MAX),

@@ -80,7 +80,8 @@ fn seen_of(state: &State, sees: &Visibility, allowed: &BTreeSet<String>) -> (boo
     let Visibility::Below(tops) = sees else { return (true, allowed.clone()) };
     let tops: Vec<&str> = tops.iter().filter_map(|top| state.tenants.get(top)).map(|tenant| &*tenant.path).collect();
     let under = |path: &str, top: &str| muster_model::tenant::lies_under(path, top);
-    let of_use = allowed.is_empty() || allowed.iter().any(|path| tops.iter().any(|top| under(top, path) || under(path, top)));
+    let of_use =
+        allowed.is_empty() || allowed.iter().any(|path| tops.iter().any(|top| under(top, path) || under(path, top)));
     let seen = allowed.iter().filter(|path| tops.iter().any(|top| under(path, top) || under(top, path))).cloned();
     (of_use, seen.collect())
 }

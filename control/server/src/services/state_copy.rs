@@ -36,7 +36,8 @@ pub(super) async fn copy_state(
         let classes: Vec<_> = state.device_classes.values().cloned().map(Object::DeviceClass).collect();
         (state.meta.clone(), classes, Snapshot::take(state, revision))
     };
-    let (meta, classes, snapshot) = app.look(author, Ask { rpc: Rpc::AdminCopyState, about: About::Nothing }, request.consistency, look).await?;
+    let (meta, classes, snapshot) =
+        app.look(author, Ask { rpc: Rpc::AdminCopyState, about: About::Nothing }, request.consistency, look).await?;
     let (revision, now_ms) = (snapshot.revision, snapshot.now_ms.max(app.consensus.now_ms()));
     let level = meta.feature_level;
     let objects = std::iter::once(Object::Meta(meta)).chain(classes).chain(snapshot.objects());

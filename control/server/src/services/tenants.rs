@@ -3,9 +3,9 @@
 use super::App;
 use super::paging::{self, Page};
 use crate::api::{auth, refusal};
+use muster_control_core::authz::{About, Allowed, Ask, Visibility};
 use muster_control_core::quota::waiting;
 use muster_control_core::standing::{self, Sentence, Standing};
-use muster_control_core::authz::{About, Allowed, Ask, Visibility};
 use muster_control_core::{Command, Done, State, plan};
 use muster_model::identity::Author;
 use muster_model::quota_tree::{QuotaUse, quota_tree};
@@ -41,7 +41,8 @@ impl v1::tenants_server::Tenants for TenantsService {
         let v1::ApplyTenantsRequest { tenants, edits, dry_run, prune, half_life_s } = request;
         let named = tenants.len() + edits.len();
         let command = command(tenants, edits, prune, half_life_s).map_err(|faults| refusal::fields(&faults))?;
-        let (done, revision) = if dry_run { self.would(&author, &command).await? } else { self.0.decide(&author, command).await? };
+        let (done, revision) =
+            if dry_run { self.would(&author, &command).await? } else { self.0.decide(&author, command).await? };
         let Changed { changes, removed, half_life_before_s } = changed(done)?;
         let half_life_s = half_life_s.filter(|_| half_life_before_s.is_some());
         if !dry_run {
@@ -71,7 +72,8 @@ impl v1::tenants_server::Tenants for TenantsService {
             }
         }
         let command = Command::MoveTenant { path: path.clone(), to: to.clone() };
-        let (done, revision) = if dry_run { self.would(&author, &command).await? } else { self.0.decide(&author, command).await? };
+        let (done, revision) =
+            if dry_run { self.would(&author, &command).await? } else { self.0.decide(&author, command).await? };
         let Changed { changes, .. } = changed(done)?;
         if !dry_run {
             tracing::info!(tenant = path, to, changed = changes.len(), %revision, "tenant moved");
@@ -127,7 +129,8 @@ impl v1::tenants_server::Tenants for TenantsService {
                 id.is_some_and(|id| allowed.sees().shows(state, *id))
             };
             let explained = standing::explain(state, &path).map(|explained| {
-                let neighbours = explained.neighbours.iter().filter(|one| seen(&one.path)).map(standing_to_wire).collect();
+                let neighbours =
+                    explained.neighbours.iter().filter(|one| seen(&one.path)).map(standing_to_wire).collect();
                 (explained, neighbours)
             });
             (explained, state.meta.now_ms, revision)

@@ -3,8 +3,8 @@
 //! What must stay true: each command is answered with its own decision; what waits and what is in flight is bounded, and a full
 //! batcher makes sessions wait, which makes their agents wait.
 
+use crate::api::signed::signed;
 use crate::consensus::{Consensus, ProposeError, Proposed};
-use crate::services::calls::signed;
 use muster_control_core::{Command, Done, Reject};
 use muster_model::identity::Author;
 use muster_runtime::Host;
@@ -66,7 +66,8 @@ async fn run(host: Host, consensus: Consensus, mut items: mpsc::Receiver<Item>) 
 }
 
 async fn propose(consensus: &Consensus, batch: Vec<Item>) {
-    let (commands, answers): (Vec<_>, Vec<_>) = batch.into_iter().map(|item| (signed(consensus, &item.author, item.command), item.answer)).unzip();
+    let (commands, answers): (Vec<_>, Vec<_>) =
+        batch.into_iter().map(|item| (signed(consensus, &item.author, item.command), item.answer)).unzip();
     let single = commands.len() == 1;
     match consensus.propose(commands.clone()).await {
         Ok(proposed) => {

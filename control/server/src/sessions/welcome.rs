@@ -5,9 +5,9 @@
 use super::Hub;
 use super::stream::{Inbound, Out, send};
 use crate::api::refusal;
+use crate::api::signed::signed;
 use crate::consensus::ProposeError;
 use muster_control_core::{Command, Done, Reject};
-use crate::services::calls::signed;
 use muster_model::identity::Author;
 use muster_model::node::NodeSpec;
 use muster_model::{Epoch, NodeId};

@@ -12,7 +12,9 @@ use crate::consensus::{PeerRefusal, ProposeError};
 use muster_control_core::authz::Denied;
 use muster_control_core::{Command, Decided, Done, GrowthFault, Reject, VictimFault};
 use muster_model::allocation::{AllocationState, EndCause};
-use muster_model::identity::{AccessMode, AuditRecord, CredentialKind, MachineRole, MachineStanding, Principal, Role, Subject};
+use muster_model::identity::{
+    AccessMode, AuditRecord, CredentialKind, MachineRole, MachineStanding, Principal, Role, Subject,
+};
 use muster_model::job::{JobPhase, Outcome};
 use muster_model::mig::MigShape;
 use muster_model::needs::{Isolation, Rule};

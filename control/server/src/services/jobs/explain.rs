@@ -8,7 +8,8 @@ use crate::services::{App, plan};
 use muster_control_core::State;
 use muster_model::identity::Author;
 use muster_model::{
-    Job, JobId, JobPhase, Node, NotEligible, NumaPolicy, Outcome, Revision, Rpc, Topology, TopologyLevel, closeness, utc,
+    Job, JobId, JobPhase, Node, NotEligible, NumaPolicy, Outcome, Revision, Rpc, Topology, TopologyLevel, closeness,
+    utc,
 };
 use muster_proto::v1;
 use muster_scheduler_core::View;
@@ -17,18 +18,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
 
-pub(super) async fn explain(app: &App, author: &Author, request: v1::ExplainRequest) -> Result<v1::ExplainReply, Status> {
+pub(super) async fn explain(
+    app: &App,
+    author: &Author,
+    request: v1::ExplainRequest,
+) -> Result<v1::ExplainReply, Status> {
     let id = JobId(request.job_id);
     app.catch_up(request.consistency).await?;
-    let (job, spread_out, victim, no_nodes, now_ms, revision) = app
-        .consensus
-        .read(|state, revision| {
-            let job = state.jobs.get(&id).map(Arc::clone);
-            let spread_out = job.as_ref().and_then(|job| wider_than_preferred(state, job));
-            let victim = job.as_ref().and_then(|job| preempted::reason(state, job));
-            let victim = victim.or_else(|| job.as_ref().and_then(|job| cleaning(state, job)));
-            (job, spread_out, victim, state.nodes.is_empty(), state.meta.now_ms, revision)
-        });
+    let (job, spread_out, victim, no_nodes, now_ms, revision) = app.consensus.read(|state, revision| {
+        let job = state.jobs.get(&id).map(Arc::clone);
+        let spread_out = job.as_ref().and_then(|job| wider_than_preferred(state, job));
+        let victim = job.as_ref().and_then(|job| preempted::reason(state, job));
+        let victim = victim.or_else(|| job.as_ref().and_then(|job| cleaning(state, job)));
+        (job, spread_out, victim, state.nodes.is_empty(), state.meta.now_ms, revision)
+    });
     let (job, _) = super::get::find(app, author, Rpc::JobsExplain, job, id)?;
     if !matches!(job.phase, JobPhase::Queued) {
         let phase = job.phase.word().to_owned();

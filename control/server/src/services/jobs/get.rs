@@ -15,18 +15,16 @@ use tonic::Status;
 pub(super) async fn get(app: &App, author: &Author, request: v1::GetJobRequest) -> Result<v1::GetJobReply, Status> {
     let id = JobId(request.job_id);
     app.catch_up(request.consistency).await?;
-    let (live, revision) = app
-        .consensus
-        .read(|state, revision| {
-            let found = state.jobs.get(&id).map(|job| {
-                let allocation = job.phase.allocation().and_then(|held| state.allocations.get(&held)).map(Arc::clone);
-                let parts = job.growth.parts.iter().filter_map(|part| state.allocations.get(part));
-                let runs = |part: &&Arc<Allocation>| part.state == AllocationState::Active;
-                let growth: Vec<Arc<Allocation>> = parts.filter(runs).map(Arc::clone).collect();
-                (Arc::clone(job), (allocation, growth))
-            });
-            (found, revision)
+    let (live, revision) = app.consensus.read(|state, revision| {
+        let found = state.jobs.get(&id).map(|job| {
+            let allocation = job.phase.allocation().and_then(|held| state.allocations.get(&held)).map(Arc::clone);
+            let parts = job.growth.parts.iter().filter_map(|part| state.allocations.get(part));
+            let runs = |part: &&Arc<Allocation>| part.state == AllocationState::Active;
+            let growth: Vec<Arc<Allocation>> = parts.filter(runs).map(Arc::clone).collect();
+            (Arc::clone(job), (allocation, growth))
         });
+        (found, revision)
+    });
     let (live, held) = live.unzip();
     let (job, allowed) = find(app, author, Rpc::JobsGet, live, id)?;
     let (allocation, growth) = held.unwrap_or_default();

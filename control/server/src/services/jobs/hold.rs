@@ -17,7 +17,11 @@ pub(super) async fn hold(app: &App, author: &Author, request: v1::HoldRequest) -
     Ok(v1::HoldReply { revision: revision.0 })
 }
 
-pub(super) async fn release(app: &App, author: &Author, request: v1::ReleaseJobRequest) -> Result<v1::ReleaseJobReply, Status> {
+pub(super) async fn release(
+    app: &App,
+    author: &Author,
+    request: v1::ReleaseJobRequest,
+) -> Result<v1::ReleaseJobReply, Status> {
     let (job, by) = (JobId(request.job_id), holder(request.by_admin));
     let revision = decide(app, author, job, Command::Release { job, by }).await?;
     tracing::info!(%job, %by, %revision, "released");

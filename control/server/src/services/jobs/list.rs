@@ -40,7 +40,11 @@ struct Found {
     looked_to: Option<JobId>,
 }
 
-pub(super) async fn list(app: &App, author: &Author, request: v1::ListJobsRequest) -> Result<v1::ListJobsReply, Status> {
+pub(super) async fn list(
+    app: &App,
+    author: &Author,
+    request: v1::ListJobsRequest,
+) -> Result<v1::ListJobsReply, Status> {
     let size = paging::size(request.page_size)?;
     let filter = Filter::of(&request)?;
     let question = filter.question();
@@ -51,7 +55,13 @@ pub(super) async fn list(app: &App, author: &Author, request: v1::ListJobsReques
     let (live, known, now_ms, revision, sees) = app
         .look(author, ask, request.consistency, |state, revision, allowed| {
             let sees = allowed.sees().clone();
-            (filter.live(state, &sees, after, size), filter.tenant_known(state, &sees), state.meta.now_ms, revision, sees)
+            (
+                filter.live(state, &sees, after, size),
+                filter.tenant_known(state, &sees),
+                state.meta.now_ms,
+                revision,
+                sees,
+            )
         })
         .await?;
     if !known && !filter.wants_finished() {
@@ -185,9 +195,9 @@ impl Filter {
                 .map_err(|error| refusal::disk(&error))?;
             let last = chunk.len() < HISTORY_CHUNK;
             looked_at += chunk.len();
-            let seen = app.consensus.read(|state, _| {
-                chunk.iter().map(|job| sees.shows(state, job.tenant)).collect::<Vec<bool>>()
-            });
+            let seen = app
+                .consensus
+                .read(|state, _| chunk.iter().map(|job| sees.shows(state, job.tenant)).collect::<Vec<bool>>());
             for (job, seen) in chunk.into_iter().zip(seen) {
                 found.looked_to = Some(job.id);
                 if seen && self.matches(&job) {

@@ -63,8 +63,14 @@ pub(super) async fn watch(
     }
     let allowed = app.allow(author, Rpc::JobsWatch, About::Nothing)?;
     let (out, events) = app.job_events.open();
-    let watch =
-        Watch { app: app.clone(), author: author.clone(), sees: allowed.sees().clone(), tenant: request.tenant, job, out };
+    let watch = Watch {
+        app: app.clone(),
+        author: author.clone(),
+        sees: allowed.sees().clone(),
+        tenant: request.tenant,
+        job,
+        out,
+    };
     app.host.spawn_for_one(async move {
         let _permit = permit;
         let stop = watch.app.stop.clone();

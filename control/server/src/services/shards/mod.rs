@@ -24,7 +24,8 @@ impl v1::shards_server::Shards for ShardsService {
         let (author, request) = auth::split(request);
         let v1::AcquireRequest { cell, shard } = request;
         check_shard(&shard)?;
-        let (done, revision) = self.0.decide(&author, Command::AcquireCell { cell: CellId(cell), shard: shard.clone() }).await?;
+        let (done, revision) =
+            self.0.decide(&author, Command::AcquireCell { cell: CellId(cell), shard: shard.clone() }).await?;
         let Done::Acquired { epoch, .. } = done else {
             return Err(Status::internal(format!("a lease was answered {done:?}")));
         };

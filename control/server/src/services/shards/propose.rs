@@ -14,7 +14,11 @@ use tonic::Status;
 use v1::proposal_result::Result as Answer;
 use v1::rejection::Kind;
 
-pub(super) async fn propose(app: &App, author: &Author, request: v1::ProposeRequest) -> Result<v1::ProposeReply, Status> {
+pub(super) async fn propose(
+    app: &App,
+    author: &Author,
+    request: v1::ProposeRequest,
+) -> Result<v1::ProposeReply, Status> {
     let (cell, epoch) = (CellId(request.cell), Epoch(request.epoch));
     if request.proposals.len() > PROPOSALS_PER_CALL_MAX {
         let problem = format!("has {} proposals", request.proposals.len());

@@ -68,7 +68,8 @@ pub fn serve(data: &Path, node: Arc<ControlNode>) -> anyhow::Result<()> {
         _ => {}
     }
     let listener = UnixListener::bind(&path).with_context(|| format!("listening on {}", path.display()))?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).context("closing the recovery socket to others")?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
+        .context("closing the recovery socket to others")?;
     let calls = Arc::new(Semaphore::new(CALLS_MAX));
     tokio::spawn(async move {
         loop {
