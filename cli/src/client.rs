@@ -92,6 +92,17 @@ impl Client {
         self.endpoints.iter().map(|(text, _)| text.as_str())
     }
 
+    /// A client for each endpoint by itself.
+    pub fn each(&self) -> impl Iterator<Item = Client> {
+        self.endpoints.iter().map(|endpoint| Client {
+            endpoints: Arc::new(vec![endpoint.clone()]),
+            current: Arc::default(),
+            proven: Arc::default(),
+            memory: Memory::default(),
+            deadline: self.deadline,
+        })
+    }
+
     /// Another endpoint is asked next: this one has answered, but cannot have what is wanted.
     pub fn pass_on(&self) {
         self.current.store((self.current_index() + 1) % self.endpoints.len(), Ordering::Relaxed);

@@ -60,7 +60,7 @@ rpcs! {
         AuthListTokens = "ListTokens", AuthRevoke = "Revoke", AuthGrant = "Grant", AuthListGrants = "ListGrants",
         AuthRevokeGrant = "RevokeGrant", AuthSecure = "Secure",
     }
-    "Audit" { AuditQuery = "Query" }
+    "Audit" { AuditQuery = "Query", AuditDenials = "Denials" }
     "Shards" {
         ShardsAcquire = "Acquire", ShardsRenew = "Renew", ShardsRelease = "Release", ShardsWatch = "Watch", ShardsPropose = "Propose",
     }

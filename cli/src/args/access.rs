@@ -114,6 +114,12 @@ pub enum Audit {
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
+    /// Show what was refused, and who read what others wrote; each control node has its own record
+    Denials {
+        /// At most so many of each control node
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
     /// Read every record, and check that each follows from the one before it and the last is the cluster's
     Verify,
 }

@@ -3,6 +3,7 @@
 //! What must stay true: a chain is verified here, from the records alone; a record that is missing, altered or out of its place is named.
 
 use crate::args::access::Audit;
+use crate::client::Client;
 use crate::commands::{Context, now_ms};
 use crate::failure::Failure;
 use crate::view::access::{AuditView, audit as table};
@@ -31,6 +32,14 @@ pub async fn run(context: &Context, command: &Audit) -> Result<(), Failure> {
             let views = list(context, request, *limit).await?;
             context.out.show(&views, |_| table(&views))
         }
+        Audit::Denials { limit } => {
+            let mut views = Vec::new();
+            for endpoint in context.client.each() {
+                views.extend(denials(&endpoint, *limit).await?);
+            }
+            views.sort_by_key(|view: &AuditView| std::cmp::Reverse(view.at_ms));
+            context.out.show(&views, |_| table(&views))
+        }
         Audit::Verify => verify(context).await,
     }
 }
@@ -53,6 +62,26 @@ async fn list(context: &Context, mut request: v1::AuditQueryRequest, limit: usiz
             break;
         }
         request.page_token = reply.next_page_token;
+    }
+    Ok(views)
+}
+
+/// What one control node has refused.
+async fn denials(client: &Client, limit: usize) -> Result<Vec<AuditView>, Failure> {
+    let (mut views, mut page_token) = (Vec::new(), String::new());
+    while views.len() < limit {
+        let page_size = u32::try_from(limit - views.len()).unwrap_or(PAGE).min(PAGE);
+        let request = v1::DenialsRequest { page_size, page_token };
+        let ask = |channel| {
+            let request = request.clone();
+            async move { AuditClient::new(channel).denials(request).await }
+        };
+        let reply: v1::DenialsReply = client.call("read the refusals", ask).await?;
+        views.extend(reply.records.iter().map(AuditView::from));
+        if reply.next_page_token.is_empty() {
+            break;
+        }
+        page_token = reply.next_page_token;
     }
     Ok(views)
 }

@@ -373,6 +373,15 @@ pub enum Command {
         /// The last that is forgotten.
         through: u64,
     },
+    /// A control node says how far its own chain of refusals goes.
+    CommitAuditHead {
+        /// Which.
+        member: u64,
+        /// Its last record.
+        number: u64,
+        /// That record's hash.
+        hash: [u8; 32],
+    },
     /// A command of somebody: judged again where it is decided, and remembered.
     Authored {
         /// Who, as the node found out that received the call.

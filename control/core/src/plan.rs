@@ -136,6 +136,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         }
         Command::RevokeCredential { id } => credentials::revoke(d, *id),
         Command::SetAccess { mode } => access::set_mode(d, *mode),
+        Command::CommitAuditHead { member, number, hash } => audit::commit_head(d, *member, *number, *hash),
         Command::TrimAudit { through } => audit::trim(d, *through),
         // Taken apart above; a second wrapping has been refused.
         Command::Authored { .. } => Err(access::wrapped_twice()),

@@ -420,3 +420,28 @@ fn the_audit_is_a_chain_without_gaps() {
     execute(&mut state, &Entry { now_ms: NOW_MS, commands: vec![refused] });
     assert_eq!(state.meta, before, "a refused command changes nothing (law 11)");
 }
+
+/// The guide shows the table that the code has. `MUSTER_UPDATE_DOCS=1` writes it.
+#[test]
+fn the_guide_has_the_table_of_calls() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SECURITY.md");
+    let text = std::fs::read_to_string(path).expect("the guide");
+    let (begin, end) = ("<!-- table of calls: begin -->\n", "<!-- table of calls: end -->");
+    let (before, rest) = text.split_once(begin).expect("where the table begins");
+    let (table, after) = rest.split_once(end).expect("where it ends");
+    let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
+    for rpc in Rpc::ALL {
+        let words = rule(*rpc).in_words();
+        match rows.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, calls)) => calls.push(rpc.name()),
+            None => rows.push((words, vec![rpc.name()])),
+        }
+    }
+    let rows = rows.iter().map(|(words, calls)| format!("| {words} | {} |\n", calls.join(", ")));
+    let wanted = format!("| needs | calls |\n| --- | --- |\n{}", rows.collect::<String>());
+    if std::env::var_os("MUSTER_UPDATE_DOCS").is_some() {
+        std::fs::write(path, format!("{before}{begin}{wanted}{end}{after}")).expect("the guide is written");
+        return;
+    }
+    assert_eq!(table, wanted, "MUSTER_UPDATE_DOCS=1 cargo test -p muster-control-core --test access writes it");
+}

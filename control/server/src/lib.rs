@@ -5,6 +5,7 @@
 
 mod api;
 pub mod consensus;
+mod denials;
 pub mod event_export;
 pub mod history;
 pub mod leases;

@@ -2,6 +2,7 @@
 
 use crate::api::rates::CallRates;
 use crate::consensus::{Consensus, ConsensusConfig, OpenError};
+use crate::denials::Denials;
 use crate::history::HistoryConfig;
 use crate::leases::LeaseConfig;
 use crate::leases::leader::LeaderLeases;
@@ -9,7 +10,7 @@ use crate::leases::renewals::{Carrier, Renewals};
 use crate::recovery::{self, RecoveryError};
 use crate::services::{self, App};
 use crate::sessions::{Hub, SessionConfig, dispatch};
-use muster_runtime::{Host, NetError};
+use muster_runtime::{DiskError, Host, NetError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -62,6 +63,9 @@ pub enum StartError {
     /// Its address.
     #[error(transparent)]
     Net(#[from] NetError),
+    /// Its record of refusals.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 }
 
 /// A running control node. Dropping it leaves it running; [`ControlNode::shutdown`] ends it in order.
@@ -93,6 +97,7 @@ impl ControlNode {
             stop.clone(),
         );
         host.spawn(dispatch::run(Arc::clone(&hub)));
+        let denials = Denials::start(&host, consensus.clone())?;
         let app = App::new(
             host.clone(),
             consensus.clone(),
@@ -101,6 +106,7 @@ impl ControlNode {
             hub,
             config.leases.clone(),
             config.rates,
+            denials,
             stop.clone(),
         );
         host.spawn(services::past::run(app.clone()));

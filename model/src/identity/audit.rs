@@ -27,6 +27,19 @@ impl Author {
     }
 }
 
+/// How far a control node's own chain goes: what was refused there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditHead {
+    /// Which control node.
+    pub member: u64,
+    /// Its last record.
+    pub number: u64,
+    /// That record's hash.
+    pub hash: [u8; 32],
+    /// As of when, in ms since the Unix epoch.
+    pub at_ms: u64,
+}
+
 /// One link of the audit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {

@@ -9,7 +9,7 @@ mod grant;
 mod machine;
 mod principal;
 
-pub use audit::{AuditRecord, Author};
+pub use audit::{AuditHead, AuditRecord, Author};
 pub use credential::{Credential, CredentialKind};
 pub use grant::{Grant, Role, Subject};
 pub use machine::{Enrolled, JoinToken, Machine, MachineRole, MachineStanding};

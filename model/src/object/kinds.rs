@@ -58,6 +58,8 @@ macro_rules! replicated_kinds {
                 "Identities of machines, by principal.";
             33 JoinToken by $crate::object::Number: $crate::identity::JoinToken, |it| $crate::object::Number(it.id), in join_tokens,
                 "Join tokens.";
+            34 AuditHead by $crate::object::Number: $crate::identity::AuditHead, |it| $crate::object::Number(it.member), in audit_heads,
+                "How far each control node's chain of refusals goes.";
             254 Audited by $crate::object::Number,
                 "Records of the audit, which are on disk and in no replica's memory.";
         }

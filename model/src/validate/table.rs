@@ -273,6 +273,7 @@ const ACCESS: &[Row] = &[
     ("AuditQueryRequest", "tenant", PATH),
     ("AuditQueryRequest", "principal", text(SUBJECT_BYTES_MAX)),
     ("AuditQueryRequest", "page_token", TOKEN),
+    ("DenialsRequest", "page_token", TOKEN),
 ];
 
 /// Every row.

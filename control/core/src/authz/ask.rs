@@ -175,7 +175,9 @@ impl<'a> Asks<'a> {
                 one(Rpc::AuthCreateToken, right.unwrap_or(A::WholeTree))
             }
             // The control node that has checked the login vouches for it.
-            Command::PutCredential { kind: CredentialKind::Session, .. } => Asks::OfMembers,
+            Command::PutCredential { kind: CredentialKind::Session, .. } | Command::CommitAuditHead { .. } => {
+                Asks::OfMembers
+            }
             Command::RevokeCredential { id } => one(Rpc::AuthRevoke, A::Credential(*id)),
             Command::SetAccess { .. } => one(Rpc::AuthSecure, A::WholeTree),
             Command::MarkSilent { .. }

@@ -24,6 +24,7 @@ pub(super) fn may(state: &State, rights: &Rights<'_>, ask: &Ask<'_>) -> Result<(
         Rule::JobChanged => judge.job(&ask.about, &[Access::Owner, Access::Admin, Access::Operator]),
         Rule::TenantsEdited => judge.edits(&ask.about),
         Rule::Operator => judge.need(rights.has_on_fleet(Role::Operator), "role operator"),
+        Rule::Auditor => judge.need(rights.has_on_fleet(Role::Auditor), "role auditor"),
         Rule::ReadsFleet => judge.need(rights.reads_fleet(), "role operator or auditor"),
         Rule::OperatorOrRoot => judge.need(
             rights.has_on_fleet(Role::Operator) || rights.is_root(),

@@ -27,6 +27,8 @@ pub enum Rule {
     TenantsEdited,
     /// Operator.
     Operator,
+    /// Auditor.
+    Auditor,
     /// Operator or auditor.
     ReadsFleet,
     /// Operator, or admin of the root of the tree.
@@ -84,6 +86,7 @@ pub const fn rule(rpc: Rpc) -> Rule {
         | Rpc::FleetClearGpu
         | Rpc::FleetPlanMoves => Rule::Operator,
         Rpc::FleetListMoves | Rpc::AdminCopyState | Rpc::AdminCopyHistory => Rule::ReadsFleet,
+        Rpc::AuditDenials => Rule::Auditor,
         Rpc::AdminRaftStatus => Rule::ReadsMembers,
         Rpc::AdminAddLearner | Rpc::AdminPromote | Rpc::AdminRemove | Rpc::AdminResetClock => Rule::OperatorOrRoot,
         Rpc::AdminBootstrap => Rule::Recovery,
@@ -111,5 +114,34 @@ pub const fn rule(rpc: Rpc) -> Rule {
         | Rpc::PeerIdentify
         | Rpc::PeerRenewLeases
         | Rpc::PeerLogs => Rule::Member,
+    }
+}
+
+impl Rule {
+    /// For people: what a caller needs.
+    #[must_use]
+    pub fn in_words(self) -> String {
+        match self {
+            Rule::Open => "nothing".to_owned(),
+            Rule::Own => "any identity; it is about the caller".to_owned(),
+            Rule::Filtered => "any role; shows what the caller may see".to_owned(),
+            Rule::Reads(role) => format!("{role} of the tenant; operator, auditor"),
+            Rule::On(role) => format!("{role} of the tenant"),
+            Rule::JobSeen => "viewer of its tenant; operator, auditor".to_owned(),
+            Rule::JobContent => "submitter, of one's own job; admin of its tenant".to_owned(),
+            Rule::JobChanged => "submitter, of one's own job; admin of its tenant; operator".to_owned(),
+            Rule::TenantsEdited => "admin above the tenant; trust and anti-affinity: root".to_owned(),
+            Rule::Operator => "operator".to_owned(),
+            Rule::Auditor => "auditor".to_owned(),
+            Rule::ReadsFleet => "operator, auditor".to_owned(),
+            Rule::OperatorOrRoot => "operator, root".to_owned(),
+            Rule::ReadsMembers => "operator, auditor, root".to_owned(),
+            Rule::Root => "root".to_owned(),
+            Rule::Delegates => "admin, never beyond their own rights; one's own sessions".to_owned(),
+            Rule::Recovery => "nobody: the recovery socket".to_owned(),
+            Rule::Member => "a control node".to_owned(),
+            Rule::Node => "the agent of that node".to_owned(),
+            Rule::Shard => "the shard that it names, with the newest lease".to_owned(),
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::kept::{Derived, Kept, Table};
 use crate::request_table::RequestTable;
-use muster_model::identity::{Credential, Grant, JoinToken, Machine};
+use muster_model::identity::{AuditHead, Credential, Grant, JoinToken, Machine};
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::node::RemovedNode;
 use muster_model::object::{Number, Replicated, RequestFloor, RequestRecord};
@@ -208,4 +208,5 @@ nothing_derived!(
     UseHistory,
     Machine,
     JoinToken,
+    AuditHead,
 );

@@ -7,6 +7,7 @@
 use super::rates::Callers;
 use super::{credential_text, refusal};
 use crate::consensus::Consensus;
+use crate::denials::Denials;
 use futures::future::{Either, Ready, ready};
 use http::{Request, Response, header};
 use muster_control_core::State;
@@ -29,6 +30,7 @@ const BITS_MAX: u32 = 128;
 /// Puts services behind the check.
 #[derive(Clone)]
 pub(crate) struct AuthLayer {
+    pub(crate) denials: Denials,
     pub(crate) consensus: Consensus,
     pub(crate) callers: Arc<Callers>,
 }
@@ -37,13 +39,19 @@ impl<S> Layer<S> for AuthLayer {
     type Service = Auth<S>;
 
     fn layer(&self, inner: S) -> Auth<S> {
-        Auth { consensus: self.consensus.clone(), callers: Arc::clone(&self.callers), inner }
+        Auth {
+            denials: self.denials.clone(),
+            consensus: self.consensus.clone(),
+            callers: Arc::clone(&self.callers),
+            inner,
+        }
     }
 }
 
 /// A service behind the check.
 #[derive(Clone)]
 pub(crate) struct Auth<S> {
+    denials: Denials,
     consensus: Consensus,
     callers: Arc<Callers>,
     inner: S,
@@ -66,10 +74,10 @@ where
         if OPEN.iter().any(|open| path.starts_with(open)) {
             return Either::Left(self.inner.call(request));
         }
-        if muster_proto::rpc(path).is_none() {
+        let Some(rpc) = muster_proto::rpc(path) else {
             let why = format!("{path} is no method of this version of muster");
             return Either::Right(ready(Ok(Status::unimplemented(why).into_http())));
-        }
+        };
         match author(&self.consensus, &request) {
             Ok(author) => {
                 if let Err(wait_ms) = self.count(&author) {
@@ -78,7 +86,11 @@ where
                 request.extensions_mut().insert(author);
                 Either::Left(self.inner.call(request))
             }
-            Err(denied) => Either::Right(ready(Ok(refusal::denied(&denied).into_http()))),
+            Err(denied) => {
+                let author = Author { from: from(&request), ..Author::default() };
+                self.denials.note(&author, rpc.name(), format!("denied: {denied}"));
+                Either::Right(ready(Ok(refusal::denied(&denied).into_http())))
+            }
         }
     }
 }
@@ -103,7 +115,7 @@ pub(crate) fn author_of<T>(request: &tonic::Request<T>) -> Author {
 }
 
 fn author<B>(consensus: &Consensus, request: &Request<B>) -> Result<Author, Denied> {
-    let from = request.extensions().get::<From>().map(|from| from.0.clone()).unwrap_or_default();
+    let from = from(request);
     let mut sent = request.headers().get_all(header::AUTHORIZATION).iter();
     let Some(value) = sent.next() else {
         return Ok(Author { from, ..Author::default() });
@@ -119,6 +131,10 @@ fn author<B>(consensus: &Consensus, request: &Request<B>) -> Result<Author, Deni
     let now_ms = consensus.now_ms();
     let principal = consensus.read(|state, _| prove(state, now_ms, id, &hash, &from))?;
     Ok(Author { principal, credential: Some(id), from, request_sha256: None })
+}
+
+fn from<B>(request: &Request<B>) -> String {
+    request.extensions().get::<From>().map(|from| from.0.clone()).unwrap_or_default()
 }
 
 /// The address that a request came from, where the network says it.

@@ -10,6 +10,7 @@ use muster_control_core::State;
 use muster_control_core::authz::Rights;
 use muster_control_core::authz::{About, Allowed, Ask};
 use muster_model::identity::Author;
+use muster_model::object::Number;
 use muster_model::{AccessMode, AuditRecord, Role, Rpc, TenantId};
 use muster_proto::v1;
 use std::collections::BTreeSet;
@@ -69,6 +70,32 @@ impl v1::audit_server::Audit for AuditService {
             trimmed,
         }))
     }
+
+    async fn denials(&self, request: Request<v1::DenialsRequest>) -> Result<Response<v1::DenialsReply>, Status> {
+        let (author, request) = auth::split(request);
+        self.0.allow(&author, Rpc::AuditDenials, About::Nothing)?;
+        denials(&self.0, &request).map(Response::new)
+    }
+}
+
+/// The page of this node's own chain.
+fn denials(app: &App, request: &v1::DenialsRequest) -> Result<v1::DenialsReply, Status> {
+    let size = paging::size(request.page_size)?;
+    let before = paging::after("denials", &request.page_token)?;
+    let before = before.map(|last| last.parse::<u64>()).transpose().map_err(|_| {
+        refusal::field("page_token", "is not a token", "use next_page_token of the last reply, or leave it empty")
+    })?;
+    let records = app.denials.newest(before, size).map_err(|error| refusal::disk(&error))?;
+    let next = records.last().filter(|last| records.len() == size && last.number > 1).map(|last| last.number);
+    let member = app.consensus.id();
+    let head = app.consensus.read(|state, _| state.audit_heads.get(&Number(member)).cloned());
+    Ok(v1::DenialsReply {
+        member,
+        records: records.iter().map(view).collect(),
+        next_page_token: next.map(|last| paging::token("denials", &last.to_string())).unwrap_or_default(),
+        committed_number: head.as_ref().map_or(0, |head| head.number),
+        committed_hash: head.map(|head| head.hash.to_vec()).unwrap_or_default(),
+    })
 }
 
 impl AuditService {

@@ -8,7 +8,7 @@ use crate::api::refusal;
 use crate::api::signed::signed;
 use crate::consensus::{ProposeError, Proposed};
 use muster_control_core::authz::{About, Allowed, Ask, Asks, Denied, authorize, authorize_all};
-use muster_control_core::{Command, Done, State};
+use muster_control_core::{Command, Done, Reject, State};
 use muster_model::identity::Author;
 use muster_model::{Revision, Rpc};
 use muster_proto::v1::Consistency;
@@ -68,10 +68,19 @@ impl App {
     /// # Errors
     /// What the caller may not, what the state machine refused, or that no answer came.
     pub(crate) async fn decide(&self, author: &Author, command: Command) -> Result<(Done, Revision), Status> {
+        let rpc = match Asks::of(&command) {
+            Asks::All(asks) => asks.first().map(|ask| ask.rpc),
+            Asks::OfMembers | Asks::OfSystem => None,
+        };
         let proposed = self.propose(author, command).await?.map_err(|error| refusal::propose(&error))?;
         let decided = proposed.decided.into_iter().next();
         let decided = decided.ok_or_else(|| Status::internal("the log answered fewer commands than it was given"))?;
-        decided.map(|done| (done, proposed.revision)).map_err(|reject| refusal::reject(&reject))
+        match (decided, rpc) {
+            (Ok(done), _) => Ok((done, proposed.revision)),
+            // A right was taken away between the call and its decision.
+            (Err(Reject::Denied(denied)), Some(rpc)) => Err(self.refuse(author, rpc, &denied)),
+            (Err(reject), _) => Err(refusal::reject(&reject)),
+        }
     }
 
     /// The same, with the answer as it is.
@@ -127,6 +136,7 @@ impl App {
             Denied::NotFound { .. } => "not-found",
         };
         metrics::counter!("muster_calls_denied_total", "why" => why).increment(1);
+        self.denials.note(author, rpc.name(), format!("denied: {denied}"));
         tracing::info!(principal = %author.principal, from = author.from, rpc = rpc.name(), %denied, "a call was denied");
         refusal::denied(denied)
     }

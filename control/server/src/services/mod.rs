@@ -34,6 +34,7 @@ mod windows;
 use crate::api::rates::{CallRates, Callers};
 use crate::api::{MESSAGE_BYTES_MAX, auth};
 use crate::consensus::Consensus;
+use crate::denials::Denials;
 use crate::leases::LeaseConfig;
 use crate::leases::leader::LeaderLeases;
 use crate::leases::renewals::Renewals;
@@ -75,6 +76,7 @@ pub(crate) struct Shared {
     pub(crate) history_parts: Outlets<v1::CopyHistoryPart>,
     pub(crate) past: past::Past,
     pub(crate) callers: Arc<Callers>,
+    pub(crate) denials: Denials,
     /// Cancelled when the node goes down: every stream ends then.
     pub(crate) stop: CancellationToken,
 }
@@ -99,6 +101,7 @@ impl App {
         hub: Arc<Hub>,
         leases: LeaseConfig,
         rates: CallRates,
+        denials: Denials,
         stop: CancellationToken,
     ) -> Self {
         App(Arc::new(Shared {
@@ -118,6 +121,7 @@ impl App {
             history_parts: Outlets::new(WATCH_BYTES_MAX),
             past: past::Past::default(),
             callers: Arc::new(Callers::new(rates)),
+            denials,
             stop,
         }))
     }
@@ -169,9 +173,11 @@ pub(crate) async fn routes(app: &App) -> (Routes, tonic_health::server::HealthRe
         .add_service(health_service)
         .add_service(reflection);
     // The outermost layer comes last: nothing is served before it is known who calls.
-    let routes = routes
-        .into_axum_router()
-        .layer(MapResponseLayer::new(oversized::with_remedy))
-        .layer(auth::AuthLayer { consensus: app.consensus.clone(), callers: Arc::clone(&app.callers) });
+    let routes =
+        routes.into_axum_router().layer(MapResponseLayer::new(oversized::with_remedy)).layer(auth::AuthLayer {
+            consensus: app.consensus.clone(),
+            callers: Arc::clone(&app.callers),
+            denials: app.denials.clone(),
+        });
     (Routes::from(routes), health)
 }

@@ -93,6 +93,9 @@ pub(super) fn find(
 fn shown(app: &App, allowed: &Allowed, job: &Job) -> v1::Job {
     let mut shown = v1::Job::from(job);
     let content = app.consensus.read(|state, _| allowed.sees().shows_content(state, job.tenant));
+    if content {
+        super::note_read(app, allowed, job, "command and environment");
+    }
     if let (false, Some(spec)) = (content, &mut shown.spec) {
         spec.command.clear();
         spec.env.clear();

@@ -91,7 +91,8 @@ async fn target(app: &App, author: &Author, request: &v1::LogsRequest) -> Result
         Some((Arc::clone(job), present.then(|| grown(state, job, rank)).flatten()))
     });
     let (live, grown) = found.unzip();
-    let (job, _) = super::get::find(app, author, Rpc::JobsLogs, live, id)?;
+    let (job, allowed) = super::get::find(app, author, Rpc::JobsLogs, live, id)?;
+    super::note_read(app, &allowed, &job, "output");
     let (node, allocation, rank) = match grown.flatten() {
         Some(grown) => grown,
         None => {

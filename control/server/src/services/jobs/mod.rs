@@ -18,7 +18,7 @@ use muster_control_core::Command;
 use muster_control_core::authz::{About, Allowed};
 use muster_model::identity::Author;
 use muster_model::tenant_edit::Edit;
-use muster_model::{FieldError, Job, JobId, JobPhase, JobUpdate, Revision, Rpc};
+use muster_model::{AccessMode, FieldError, Job, JobId, JobPhase, JobUpdate, Revision, Rpc};
 use muster_proto::v1;
 use tonic::{Code, Request, Response, Status};
 
@@ -158,6 +158,19 @@ async fn not_live(app: &App, author: &Author, job: JobId, refused: Status) -> St
 /// Judges a call about a job that has ended.
 fn allow_ended(app: &App, author: &Author, rpc: Rpc, job: &Job) -> Result<Allowed, Status> {
     app.allow(author, rpc, About::Ended { job: job.id, tenant: job.tenant, user: &job.spec.user })
+}
+
+/// Remembers that somebody read what another has written, in a closed cluster.
+fn note_read(app: &App, allowed: &Allowed, job: &Job, what: &str) {
+    let author = allowed.author();
+    let own = author.principal.job_user() == Some(job.spec.user.as_str());
+    if !own && app.consensus.read(|state, _| state.meta.access == AccessMode::Closed) {
+        app.denials.note(
+            author,
+            allowed.rpc().name(),
+            format!("read: {what} of job {} of {}", job.id, job.spec.tenant),
+        );
+    }
 }
 
 /// A job that neither lives nor is remembered. That there was one is told to those alone who see all jobs.
