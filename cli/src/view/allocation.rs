@@ -83,7 +83,9 @@ impl AllocationView {
     pub fn blocks(&self) -> Vec<Block> {
         let growth = if self.growth { ", growth" } else { "" };
         let mut held: Vec<String> = Vec::new();
-        held.extend((self.gpu_units > 0).then(|| format!("{} {} ({})", exact_cards(self.gpu_units), self.model, self.mode)));
+        held.extend(
+            (self.gpu_units > 0).then(|| format!("{} {} ({})", exact_cards(self.gpu_units), self.model, self.mode)),
+        );
         held.extend((self.cpu_milli > 0).then(|| format!("{} CPUs", show_cpus(self.cpu_milli))));
         held.extend((self.memory_mib > 0).then(|| format!("{} of memory", show_mebibytes(self.memory_mib))));
         let quota = self.quota_history.iter().rev().map(QuotaSegment::words).collect::<Vec<_>>().join("; before: ");

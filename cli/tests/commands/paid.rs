@@ -83,12 +83,21 @@ fn an_attempt_that_is_over_says_who_paid_for_it_and_since_when() {
     let held = dev.run(&["usage", "--allocation", &id, "-o", "json"]).json();
     assert_eq!(classes(&held["quota_history"])[..2], ["spot", "research"], "{held:#}");
     assert_eq!(
-        (&held["job"].to_string(), &held["mode"], &held["gpu_units"], &held["required_topology"], held["released"].is_string()),
+        (
+            &held["job"].to_string(),
+            &held["mode"],
+            &held["gpu_units"],
+            &held["required_topology"],
+            held["released"].is_string()
+        ),
         (&promoted, &json!("whole"), &json!(14_000), &json!("leaf"), true),
         "{held:#}"
     );
     let told = dev.ok(&["usage", "--allocation", &id]);
-    assert!(told.contains("topology   leaf in segments of 1 on one island") && told.contains("holds      2 h100 (whole)"), "{told}");
+    assert!(
+        told.contains("topology   leaf in segments of 1 on one island") && told.contains("holds      2 h100 (whole)"),
+        "{told}"
+    );
     dev.refused(&["usage", "--allocation", "999999"], 3, &["999999"]);
     let printed = dev.ok(&["job", &promoted]);
     let line = printed.lines().find(|line| line.starts_with("quota ")).expect("the line");

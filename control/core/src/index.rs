@@ -3,12 +3,14 @@
 //! What must stay true: everything here is derived from the objects alone and emptied entries are removed, so an index that was
 //! kept up change by change equals one that was built from the objects at once (a test and [`crate::State::check`] compare them).
 
+mod access;
 mod cells;
 mod classes;
 mod requests;
 mod starts;
 mod versions;
 
+pub use access::AccessIndex;
 pub(crate) use cells::wanted;
 pub use cells::{CardShape, CellIndex, NodeShape, Shapes, tasks_on};
 pub use classes::ClassIndex;
@@ -103,6 +105,8 @@ pub struct Index {
     pub starts: StartIndex,
     /// Versions of tenants that have ended.
     pub past_versions: VersionIndex,
+    /// Grants and credentials.
+    pub access: AccessIndex,
     /// Names of the windows that each node is in.
     windows: BTreeMap<NodeId, BTreeSet<String>>,
 }

@@ -5,14 +5,17 @@
 
 mod api;
 pub mod consensus;
+mod denials;
 pub mod event_export;
 mod floor_metrics;
 pub mod history;
 pub mod leases;
 pub mod node;
+pub mod recovery;
 mod services;
 pub mod sessions;
 
+pub use api::rates::CallRates;
 pub use consensus::copied;
 pub use consensus::{Consensus, ConsensusConfig, PlantedBug};
 pub use history::HistoryConfig;

@@ -1,12 +1,13 @@
 //! `muster.v1.Usage`: what tenants have used so far, exact to the millisecond, as of when each last interval was counted.
 
 use super::App;
-use super::paging::{self, Page};
-use crate::api::refusal;
 use super::jobs::account_path;
+use super::paging::{self, Page};
+use crate::api::{auth, refusal};
 use muster_control_core::State;
+use muster_control_core::authz::{About, Allowed, Ask, Visibility};
 use muster_model::usage::{HeldRecord, UsageTotal};
-use muster_model::{AllocationId, GpuUnits, QuotaClass, TenantId};
+use muster_model::{AllocationId, GpuUnits, QuotaClass, Rpc, TenantId};
 use muster_proto::convert::quota_class::record_to_wire;
 use muster_proto::v1;
 use std::collections::BTreeSet;
@@ -21,12 +22,16 @@ pub(crate) struct UsageService(pub(crate) App);
 #[tonic::async_trait]
 impl v1::usage_server::Usage for UsageService {
     async fn get(&self, request: Request<v1::GetUsageRequest>) -> Result<Response<v1::GetUsageReply>, Status> {
-        let v1::GetUsageRequest { under, consistency, page_size, page_token } = request.into_inner();
+        let (author, request) = auth::split(request);
+        let v1::GetUsageRequest { under, consistency, page_size, page_token } = request;
         let size = paging::size(page_size)?;
         let question = format!("usage|{under}");
         let after = paging::after(&question, &page_token)?;
-        let look = |state: &State, revision| (page(state, &under, after.as_deref(), size), revision);
-        let ((tenants, last), revision) = self.0.look(consistency, look).await?;
+        let look = |state: &State, revision, allowed: &Allowed| {
+            (page(state, allowed.sees(), &under, after.as_deref(), size), revision)
+        };
+        let ask = Ask { rpc: Rpc::UsageGet, about: About::Nothing };
+        let ((tenants, last), revision) = self.0.look(&author, ask, consistency, look).await?;
         if tenants.is_empty() && after.is_none() && !under.is_empty() {
             return Err(refusal::not_found("tenant", under));
         }
@@ -38,19 +43,27 @@ impl v1::usage_server::Usage for UsageService {
         &self,
         request: Request<v1::GetAllocationUsageRequest>,
     ) -> Result<Response<v1::GetAllocationUsageReply>, Status> {
-        let v1::GetAllocationUsageRequest { allocation, consistency } = request.into_inner();
-        let look = |state: &State, revision| (of_allocation(state, AllocationId(allocation)), revision);
-        let (found, revision) = self.0.look(consistency, look).await?;
+        let (author, request) = auth::split(request);
+        let v1::GetAllocationUsageRequest { allocation, consistency } = request;
+        let look = |state: &State, revision, allowed: &Allowed| {
+            (of_allocation(state, allowed.sees(), AllocationId(allocation)), revision)
+        };
+        let ask = Ask { rpc: Rpc::UsageGetAllocation, about: About::Nothing };
+        let (found, revision) = self.0.look(&author, ask, consistency, look).await?;
         let Some(reply) = found else { return Err(refusal::not_found("allocation", allocation)) };
         Ok(Response::new(v1::GetAllocationUsageReply { revision: revision.0, ..reply }))
     }
 }
 
-/// What an allocation is, or was when it was released; none where that is not known, or not any more.
-fn of_allocation(state: &State, id: AllocationId) -> Option<v1::GetAllocationUsageReply> {
+/// What an allocation is, or was when it was released; none where that is not known, or not any more, or not for the caller.
+fn of_allocation(state: &State, sees: &Visibility, id: AllocationId) -> Option<v1::GetAllocationUsageReply> {
     let usage = state.allocation_usage.get(&id);
     let live = state.allocations.get(&id).map(|held| (held.tenant, HeldRecord::of(held)));
-    let (tenant, held) = live.or_else(|| usage.and_then(|usage| Some((usage.tenant, (**usage.held.as_ref()?).clone()))))?;
+    let (tenant, held) =
+        live.or_else(|| usage.and_then(|usage| Some((usage.tenant, (**usage.held.as_ref()?).clone()))))?;
+    if !sees.shows(state, tenant) {
+        return None;
+    }
     let (classes, earlier) = record_to_wire(&held.classes);
     let segments = held.classes.segments.iter().map(|segment| segment.class);
     let all = segments.chain(held.classes.sums.iter().map(|sum| sum.class));
@@ -93,12 +106,21 @@ fn row(path: String, own: Option<&UsageTotal>) -> v1::TenantUsage {
 
 /// Tenants at `under` and below it, after the path `after`, each with its own sum and with that of its descendants; what belongs to none
 /// at the end of all. And where to go on.
-fn page(state: &State, under: &str, after: Option<&str>, size: usize) -> (Vec<v1::TenantUsage>, Option<String>) {
+fn page(
+    state: &State,
+    sees: &Visibility,
+    under: &str,
+    after: Option<&str>,
+    size: usize,
+) -> (Vec<v1::TenantUsage>, Option<String>) {
     let mut page = Page::new(size);
     let mut last = None;
     for tenant in state.index().tenants_below(under, after).filter_map(|id| state.tenants.get(&id)) {
         if page.is_full() {
             return (page.items(), last);
+        }
+        if !sees.shows(state, tenant.id) {
+            continue;
         }
         let mut row = row(tenant.path.clone(), state.usage_totals.get(&tenant.id));
         row.gpu_seconds_with_children = gpu_seconds(with_children(state, tenant.id));
@@ -106,6 +128,7 @@ fn page(state: &State, under: &str, after: Option<&str>, size: usize) -> (Vec<v1
         last = Some(tenant.path.clone());
     }
     if under.is_empty()
+        && sees.shows_fleet()
         && let Some(total) = state.usage_totals.get(&UsageTotal::UNATTRIBUTED)
     {
         let mut row = row(UNATTRIBUTED.to_owned(), Some(total));
