@@ -13,7 +13,7 @@ use muster_model::{
     ArraySpec, Change, Dependency, DependencyKind, EndedJob, Holder, Job, JobPhase, JobSpec, NotEligible, Object,
     Outcome, StartConditions, TaskPlacement, TaskState, Trust,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 type Watched = Result<(), String>;
@@ -23,6 +23,8 @@ type Watched = Result<(), String>;
 struct Seen {
     specs: BTreeMap<JobId, StartConditions>,
     ended: BTreeMap<JobId, EndedJob>,
+    /// Tasks of arrays that completed.
+    completed_tasks: BTreeSet<(JobId, u32)>,
     started_ms: BTreeMap<JobId, u64>,
     now_ms: u64,
 }
@@ -33,7 +35,10 @@ impl Seen {
         for change in step.changes {
             match change {
                 Change::Retire(job) => {
-                    self.ended.insert(job.id, EndedJob::of(job));
+                    let ended = EndedJob::of(job);
+                    let task = job.array_task.filter(|_| ended.completed);
+                    self.completed_tasks.extend(task.map(|task| (task.array, task.index)));
+                    self.ended.insert(job.id, ended);
                 }
                 Change::Put(object) => {
                     if let Object::Job(job) = &**object {
@@ -48,8 +53,14 @@ impl Seen {
         }
     }
 
-    fn is_met(&self, on: &Dependency) -> bool {
+    /// For a task of an array: its index.
+    fn is_met(&self, on: &Dependency, index: Option<u32>) -> bool {
         let ended = self.ended.get(&on.job);
+        // A task waits for the task of the same index alone, where the other is an array too.
+        let same_index = index.is_some_and(|index| self.completed_tasks.contains(&(on.job, index)));
+        if on.kind == DependencyKind::AfterCorr && same_index {
+            return true;
+        }
         match on.kind {
             DependencyKind::AfterOk | DependencyKind::AfterCorr => ended.is_some_and(|ended| ended.completed),
             DependencyKind::AfterNotOk => ended.is_some_and(|ended| !ended.completed),
@@ -72,7 +83,8 @@ fn a_job_starts_only_when_eligible() {
             for (command, decided) in step.entry.commands.iter().zip(step.decided) {
                 let (Command::Bind(binding), Ok(Done::Bound { .. })) = (command, decided) else { continue };
                 let Some(start) = seen.specs.get(&binding.job) else { continue };
-                if let Some(on) = start.dependencies.iter().find(|on| !seen.is_met(on)) {
+                let index = step.after.jobs.get(&binding.job).and_then(|job| job.array_task).map(|task| task.index);
+                if let Some(on) = start.dependencies.iter().find(|on| !seen.is_met(on, index)) {
                     return Err(format!("job {} was bound before {on:?} was met", binding.job));
                 }
                 if start.begin_ms.is_some_and(|begin_ms| begin_ms > seen.now_ms) {
