@@ -42,6 +42,7 @@ pub mod request;
 pub mod resources;
 pub mod run_times;
 pub mod selector;
+pub mod sharing;
 pub mod start;
 pub mod task;
 pub mod tenant;

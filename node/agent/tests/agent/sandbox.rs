@@ -2,14 +2,14 @@
 //! namespaces; a host that gives neither says so, and fails where nothing may be skipped.
 
 use crate::bench::{Bench, S, is_alive, lines, shim, spec};
-use muster_agent::exec::process::{IsolationConfig, ProcessConfig, Users};
+use muster_agent::exec::process::{IsolationConfig, ProcessConfig};
 use muster_agent::exec::{DeviceNode, Executor, Owner, Stream};
 use muster_agent::sandbox::probe::{Findings, find_out, forget};
 use muster_agent::task_folder::TaskFolder;
 use muster_agent::task_folder::record::{Controller, ShimRecord};
 use muster_model::TaskState;
 use muster_model::task::{DeviceHold, HoldMode};
-use muster_node_core::{TaskKey, TaskSpec};
+use muster_node_core::{TaskKey, TaskSpec, TaskUsers};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::Permissions;
@@ -66,7 +66,7 @@ impl Site {
 
     pub(crate) async fn open_with(&self, adjust: impl FnOnce(&mut ProcessConfig)) -> Bench {
         let isolation = IsolationConfig {
-            users: self.is_full().then_some(Users::PerTenant { base: BASE }),
+            users: if self.is_full() { TaskUsers::PerTenant { base: BASE } } else { TaskUsers::Agent },
             writable: vec![self.dir.path().to_owned()],
             cgroups: self.found.cgroups.clone(),
             pids_max: 100,

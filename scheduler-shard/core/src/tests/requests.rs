@@ -11,8 +11,10 @@ fn resolved(fleet: &Fleet, needs: Needs) -> JobSpec {
     let pool = Pool::standard();
     let models: BTreeSet<GpuModel> =
         fleet.nodes.values().flat_map(|node| node.spec.gpus.iter().map(|gpu| gpu.model)).collect();
-    let offers: Vec<Offer<'_>> =
-        models.into_iter().map(|model| Offer { model, pool: &pool, island_cards: 8 }).collect();
+    let offers: Vec<Offer<'_>> = models
+        .into_iter()
+        .map(|model| Offer { model, pool: &pool, island_cards: 8, shares: fleet.ledger.share_rule() })
+        .collect();
     let asker = Asker { tasks: 1, class: WorkloadClass::Batch, untrusted: false };
     let (devices, choice) = choose(&needs, &asker, &offers).expect("the fleet has a way");
     let asked = Asked { needs: Some(needs), choice: Some(choice), ..Asked::default() };
