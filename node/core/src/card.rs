@@ -77,23 +77,16 @@ impl CardObserved {
         as_needed && !self.changing
     }
 
-    /// How far a card is for a task that may have this hold on it, beside those that have it already.
-    pub(crate) fn readiness(&self, holder: &Holder, others: &Holders) -> Readiness<'_> {
-        match (&self.failed, &self.setting) {
+    /// How far a card is for a task that may have this hold on it. Where the server of a card takes another user's clients alone, the task waits until
+    /// those have gone.
+    pub(crate) fn readiness(&self, holder: &Holder) -> Readiness<'_> {
+        match &self.failed {
             _ if self.serves(holder) => Readiness::Ready,
-            // Alone on the card it gets a server of its own.
-            (_, Some(CardSetting::Mps(server))) if !server.takes(holder.user) && !others.0.is_empty() => {
-                Readiness::Failed(OTHER_USER)
-            }
-            (Some(why), _) if !self.changing => Readiness::Failed(why),
+            Some(why) if !self.changing => Readiness::Failed(why),
             _ => Readiness::NotYet,
         }
     }
 }
-
-/// An MPS server takes one user's clients, unless its driver can do more.
-const OTHER_USER: &str = "its MPS server takes the tasks of another user alone: this driver's nvidia-cuda-mps-control does not know \
-                          -multiuser-server; install a newer driver, give the node one user for all tasks (--task-user), or take mps out of the pool";
 
 /// How far a card is for a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

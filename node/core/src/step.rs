@@ -170,7 +170,7 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
             continue;
         }
         let Some(after) = take_devices(task, observed, &holders) else { continue };
-        match readiness(task, observed, &holders) {
+        match readiness(task, observed) {
             Readiness::Failed(why) => {
                 steps.push(Step::RecordCannotStart { key: *key, reason: why.to_owned() });
                 continue;
@@ -185,11 +185,11 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
 }
 
 /// How far the cards of a task are: failed when one is, ready when all are.
-fn readiness<'a>(task: &DesiredTask, observed: &'a Observed, before: &[Holders]) -> Readiness<'a> {
+fn readiness<'a>(task: &DesiredTask, observed: &'a Observed) -> Readiness<'a> {
     let mut all = Readiness::Ready;
     for hold in &task.spec.devices {
-        let (at, holder) = (usize::from(hold.gpu), Holder::of(&task.spec, hold.mode, observed.users));
-        match observed.cards[at].readiness(&holder, &before[at]) {
+        let holder = Holder::of(&task.spec, hold.mode, observed.users);
+        match observed.cards[usize::from(hold.gpu)].readiness(&holder) {
             failed @ Readiness::Failed(_) => return failed,
             Readiness::NotYet => all = Readiness::NotYet,
             Readiness::Ready => {}
