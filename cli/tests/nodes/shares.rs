@@ -14,7 +14,7 @@ fn site() -> (Site, Agent, Faults) {
     std::fs::write(site.path("node.yaml"), "{name: gpu-1, model: h100, gpus: 1}\n").expect("a file");
     let agent = site.agent("agent", &["--data", "data", "--spec", "node.yaml", "--gpus", "double"]);
     site.until("the node", || (!site.nodes().is_empty()).then_some(()));
-    let faults = Faults::open(&site.path("data/gpu-double")).expect("the agent has made it");
+    let faults = Faults::open(&site.path("data/gpu-1/gpu-double")).expect("the agent has made it");
     (site, agent, faults)
 }
 

@@ -175,7 +175,7 @@ fn share_too_large<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
     let in_words = |mib| Resource::Memory.in_words(mib);
     (asked > most).then(|| {
         let problem = format!(
-            "is {}, but one share of a {model} has at most {}: driver and context take {} of its {}",
+            "is {}, but a share of one {model} has at most {}: driver and context take {} of its {}",
             in_words(asked),
             in_words(most),
             in_words(total - most),

@@ -91,7 +91,8 @@ fn ten_a100_serve_four_trainings_twenty_models_and_thirty_notebooks() {
         if number < 20 {
             jobs.push(fleet.submit(resolved(&fleet, strictly(10_240, 0))));
         }
-        jobs.push(fleet.submit(resolved(&fleet, notebook(8_192))));
+        // Ten of them with their contexts, and the driver, fill a card.
+        jobs.push(fleet.submit(resolved(&fleet, notebook(7_680))));
     }
     fleet.settle();
     assert!(jobs.iter().all(|job| fleet.runs(*job)));
