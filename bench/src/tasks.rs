@@ -6,12 +6,12 @@
 use crate::process;
 use crate::table::{self, Row, Table};
 use anyhow::{Context, Result};
-use muster_agent::exec::process::{IsolationConfig, ProcessConfig, ProcessExecutor, Users};
+use muster_agent::exec::process::{IsolationConfig, ProcessConfig, ProcessExecutor};
 use muster_agent::exec::{Executor, Launch};
 use muster_agent::sandbox::probe::{Findings, find_out, forget};
 use muster_agent::shim_command::ShimCommand;
 use muster_model::ids::{AllocationId, Epoch, Rank};
-use muster_node_core::{Phase, TaskKey, TaskSpec};
+use muster_node_core::{Phase, TaskKey, TaskSpec, TaskUsers};
 use muster_runtime::{Host, real};
 use std::path::Path;
 use std::sync::Arc;
@@ -69,10 +69,10 @@ fn kinds(found: &Findings) -> Vec<(&'static str, Option<IsolationConfig>)> {
     let isolation = |users, cgroups| IsolationConfig { users, writable: Vec::new(), cgroups, pids_max: 16_384 };
     let mut kinds = vec![("no isolation", None)];
     if found.has_sandboxes() {
-        kinds.push(("user namespace", Some(isolation(None, Vec::new()))));
+        kinds.push(("user namespace", Some(isolation(TaskUsers::Agent, Vec::new()))));
     }
     if found.is_full {
-        let users = Some(Users::PerTenant { base: USER_BASE });
+        let users = TaskUsers::PerTenant { base: USER_BASE };
         kinds.push(("isolated fully", Some(isolation(users, found.cgroups.clone()))));
     }
     kinds

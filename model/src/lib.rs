@@ -46,6 +46,7 @@ pub mod resources;
 pub mod rpc;
 pub mod run_times;
 pub mod selector;
+pub mod sharing;
 pub mod start;
 pub mod task;
 pub mod tenant;

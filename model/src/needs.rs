@@ -17,6 +17,7 @@
 //! through MIG alone.
 
 use crate::bounds::CARDS_PER_TASK_MAX;
+use crate::capacity::ShareRule;
 use crate::field_error::FieldError;
 use crate::gpu::{GpuModel, MigFamily};
 use crate::mig::{self, MigShape, PinnedLayout};
@@ -68,6 +69,8 @@ pub struct Offer<'a> {
     pub pool: &'a Pool,
     /// Cards of the model in the largest island.
     pub island_cards: u32,
+    /// How much of a card its shares may have.
+    pub shares: ShareRule,
 }
 
 /// Who asks.
@@ -246,6 +249,9 @@ fn fit(way: Way, needs: &Needs, offer: &Offer<'_>) -> Option<(DeviceRequest, Cho
     // Cards that are pinned serve the slots of their layout alone.
     let pin = pool.pin_of_all(model);
     if !pool.modes.contains(&mode) || (!on_a_card && way != Way::Cards) || (pin.is_some() && mode != SharingMode::Mig) {
+        return None;
+    }
+    if matches!(way, Way::Mps | Way::TimeSlice) && needs.memory_mib > offer.shares.largest_mib(model, mode, card_mib) {
         return None;
     }
     let models = Vec::new();

@@ -6,6 +6,7 @@ use crate::image::{self, Mount, MountRule};
 use crate::mig::{MigPlacement, PinnedLayout};
 use crate::node_links::NodeLinks;
 use crate::request::SharingMode;
+use crate::sharing::TimeSlice;
 use crate::topology::TopologyLevel;
 use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};
@@ -359,6 +360,9 @@ pub struct Pool {
     /// What jobs may mount here. Nothing unless named.
     #[serde(default)]
     pub mounts: Vec<MountRule>,
+    /// How long a task has a time-sliced card before the next one has it.
+    #[serde(default)]
+    pub time_slice: TimeSlice,
 }
 
 impl Pool {
@@ -380,6 +384,7 @@ impl Pool {
             moves_lost_gpu_hours_per_day: 0,
             images: Vec::new(),
             mounts: Vec::new(),
+            time_slice: TimeSlice::Medium,
         }
     }
 

@@ -135,6 +135,11 @@ pub enum TaskState {
         /// The program made it, for example by an access out of bounds; the card is not to blame.
         by_job: bool,
     },
+    /// Ended because it took more of a card than its share.
+    OverShare {
+        /// Of what, and how much, for people.
+        reason: String,
+    },
 }
 
 impl TaskState {
@@ -198,6 +203,8 @@ pub enum TaskEnd {
         /// The program made it.
         by_job: bool,
     },
+    /// Because it took more of a card than its share.
+    OverShare,
 }
 
 impl TaskEnd {
@@ -213,6 +220,7 @@ impl TaskEnd {
             TaskState::StartFailed { by_node, .. } => TaskEnd::StartFailed { by_node: *by_node },
             TaskState::Fenced => TaskEnd::Fenced,
             TaskState::DeviceFault { by_job, .. } => TaskEnd::DeviceFault { by_job: *by_job },
+            TaskState::OverShare { .. } => TaskEnd::OverShare,
         })
     }
 
@@ -236,6 +244,7 @@ impl fmt::Display for TaskEnd {
             TaskEnd::StartFailed { .. } => f.write_str("could not start"),
             TaskEnd::Fenced => f.write_str("node lost"),
             TaskEnd::DeviceFault { .. } => f.write_str("GPU fault"),
+            TaskEnd::OverShare => f.write_str("over its GPU share"),
         }
     }
 }

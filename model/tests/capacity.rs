@@ -3,7 +3,7 @@
 //! The naive model keeps nothing but a list of who holds what and counts everything anew for each question.
 
 use muster_model::allocation::Allocation;
-use muster_model::capacity::Capacity;
+use muster_model::capacity::{Capacity, Misfit, ShareRule};
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::node::{Gpu, Node, NodeHealth, NodeSpec, WithheldSlice};
 use muster_model::task::{DeviceHold, HoldMode, TaskPlacement};
@@ -185,9 +185,9 @@ fn naive_card(holds: &[(TenantId, HoldMode)], tenants: &[Tenant]) -> bool {
             }
             HoldMode::Mps { percent, memory_mib } => {
                 percents += u32::from(percent);
-                memory += memory_mib;
+                memory += memory_mib + 480;
             }
-            HoldMode::TimeSlice { memory_mib } => memory += memory_mib,
+            HoldMode::TimeSlice { memory_mib } => memory += memory_mib + 500,
         }
         if matches!(mode, HoldMode::Mps { .. } | HoldMode::TimeSlice { .. }) {
             if tenant.trust == Trust::Untrusted {
@@ -196,7 +196,9 @@ fn naive_card(holds: &[(TenantId, HoldMode)], tenants: &[Tenant]) -> bool {
             domains.insert(Tenant::domain_of(&tenant.path));
         }
     }
-    media <= 1 && percents <= 100 && memory <= MEMORY_MIB && domains.len() <= 1
+    // What an H100's driver keeps, and its MPS server.
+    let kept = if mps > 0 { 640 + 64 } else { 640 };
+    media <= 1 && percents <= 100 && memory <= MEMORY_MIB - kept && domains.len() <= 1
 }
 
 fn allocation(id: u64, tenant: u32, tasks: &[TaskPlacement], cpu_milli: u64, cards: u64) -> Allocation {
@@ -298,4 +300,29 @@ fn a_node_that_takes_no_work_is_refused() {
         let tasks = [TaskPlacement { node: NodeId(1), devices: vec![] }];
         assert!(ledger.prove(TenantId(4), &tasks, 1, 1, &ResourceVec::default()).is_err(), "{health:?} {drained}");
     }
+}
+
+/// Before the rule a card gave all of its memory to its shares, and what it gave then is held on.
+#[test]
+fn shares_have_what_driver_and_contexts_leave_of_a_card() {
+    let share = |memory_mib| TaskPlacement {
+        node: NodeId(1),
+        devices: vec![DeviceHold { gpu: 0, mode: HoldMode::TimeSlice { memory_mib } }],
+    };
+    let charge = ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(1));
+    let proved = |ledger: &Capacity, memory_mib| ledger.prove(TenantId(1), &[share(memory_mib)], 1, 1, &charge);
+    let mut ledger = books_of(&[allocation(1, 1, &[share(40_960)], 1, 1)], &Slices::new());
+    let left = MEMORY_MIB - 640 - 500 - 40_960 - 500;
+    assert_eq!(proved(&ledger, left), Ok(()));
+    let Err(refused @ Misfit::Taken { .. }) = proved(&ledger, left + 1) else { panic!("it does not fit") };
+    let words = "GPU 0 of node 1 cannot take time-slice of 39321 MiB: 41460 of its 81280 MiB for shares are in use";
+    assert_eq!(refused.to_string(), words);
+    ledger.set_share_rule(ShareRule::All);
+    assert_eq!(proved(&ledger, 40_960), Ok(()));
+    ledger.charge(&allocation(2, 1, &[share(40_960)], 1, 1));
+    ledger.set_share_rule(ShareRule::WithoutOverhead);
+    assert!(proved(&ledger, 1).is_err());
+    let loaded =
+        books_of(&[allocation(1, 1, &[share(40_960)], 1, 1), allocation(2, 1, &[share(40_960)], 1, 1)], &Slices::new());
+    assert_eq!(loaded.nodes()[&NodeId(1)].cards, ledger.nodes()[&NodeId(1)].cards);
 }

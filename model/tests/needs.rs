@@ -1,5 +1,6 @@
 //! Needs alone: what the system picks, with the figures of the worked examples, and what it refuses.
 
+use muster_model::capacity::ShareRule;
 use muster_model::needs::{Asker, Isolation, Needs, Offer, Rule, choose};
 use muster_model::request::SharingMode;
 use muster_model::{DeviceRequest, GpuModel, Pool, WorkloadClass, mig};
@@ -29,7 +30,7 @@ fn on_h100(needs: &Needs, asker: &Asker) -> (String, Rule) {
 }
 
 fn on(needs: &Needs, asker: &Asker, model: GpuModel, pool: &Pool) -> (String, Rule) {
-    let offers = [Offer { model, pool, island_cards: 8 }];
+    let offers = [Offer { model, pool, island_cards: 8, shares: ShareRule::default() }];
     let (request, choice) = choose(needs, asker, &offers).unwrap_or_else(|error| panic!("{needs:?}: {error}"));
     assert_eq!(request.models(), [model]);
     (short(&request), choice.rule)
@@ -114,7 +115,8 @@ fn compute_on_a_time_slice_is_what_is_left_when_the_card_is_full() {
     assert_eq!(on_places(10, 0, &all), "slice 8000", "compute that does not matter");
     // Where one of the pools gives less, it might be that one.
     let [four, ten] = [4, 10].map(|replicas| Pool { time_slice_replicas: replicas, ..pool(&[Whole, TimeSlice]) });
-    let offers = [&four, &ten].map(|pool| Offer { model: GpuModel::H100, pool, island_cards: 8 });
+    let offers =
+        [&four, &ten].map(|pool| Offer { model: GpuModel::H100, pool, island_cards: 8, shares: ShareRule::default() });
     let choice = |percent| choose(&bursty(needs(8_000, percent, Isolation::BestEffort)), &ONE, &offers).expect("a way");
     assert!(matches!(choice(15).0, DeviceRequest::Whole { .. }));
     let (request, choice) = choice(10);
@@ -125,7 +127,7 @@ fn compute_on_a_time_slice_is_what_is_left_when_the_card_is_full() {
 #[test]
 fn a_choice_is_told_with_its_figures() {
     let standard = Pool::standard();
-    let offers = [Offer { model: GpuModel::H100, pool: &standard, island_cards: 8 }];
+    let offers = [Offer { model: GpuModel::H100, pool: &standard, island_cards: 8, shares: ShareRule::default() }];
     let (request, choice) = choose(&needs(8_000, 15, Isolation::BestEffort), &ONE, &offers).expect("a slice");
     let told = choice.text(&request);
     for part in ["MIG slice 1g.10gb", "smallest", "10240 MiB", "14 %", "h100"] {
@@ -136,7 +138,7 @@ fn a_choice_is_told_with_its_figures() {
 #[test]
 fn models_are_taken_in_the_order_of_preference_and_all_that_hold_are_accepted() {
     let standard = Pool::standard();
-    let offer = |model| Offer { model, pool: &standard, island_cards: 8 };
+    let offer = |model| Offer { model, pool: &standard, island_cards: 8, shares: ShareRule::default() };
     let offers = [GpuModel::A100_80, GpuModel::H100, GpuModel::T4].map(offer);
     let pick = |models: &[GpuModel]| {
         let needs = Needs { models: models.to_vec(), ..needs(8_000, 10, Isolation::BestEffort) };
@@ -156,7 +158,7 @@ fn models_are_taken_in_the_order_of_preference_and_all_that_hold_are_accepted() 
 fn what_no_pool_offers_is_refused_with_the_fix() {
     let check = |needs: Needs, modes: &[SharingMode], problem: &str, fix: &str| {
         let pool = pool(modes);
-        let offers = [Offer { model: GpuModel::H100, pool: &pool, island_cards: 4 }];
+        let offers = [Offer { model: GpuModel::H100, pool: &pool, island_cards: 4, shares: ShareRule::default() }];
         let error = choose(&needs, &ONE, &offers).expect_err("nothing holds it");
         assert!(error.problem.contains(problem) && error.fix.contains(fix), "{error}");
     };
@@ -192,7 +194,7 @@ proptest! {
         let class = if training { WorkloadClass::Training } else { WorkloadClass::Inference };
         let asker = Asker { tasks, class, untrusted };
         let pool = Pool::standard();
-        let offers: Vec<Offer<'_>> = models.iter().map(|model| Offer { model: *model, pool: &pool, island_cards: 8 }).collect();
+        let offers: Vec<Offer<'_>> = models.iter().map(|model| Offer { model: *model, pool: &pool, island_cards: 8, shares: ShareRule::default() }).collect();
         let Ok((request, choice)) = choose(&needs, &asker, &offers) else { return Ok(()) };
         prop_assert!(request.models().contains(&choice.model));
         for model in request.models() {

@@ -149,6 +149,7 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Pool", "workload_classes", BINDING, "pool fast classes=training"),
     ("Pool", "time_slice_replicas", "scheduler-shard/core/src/tests/examples.rs", "fn four_replicas_on_one_card_run_and_the_fifth_waits_and_says_why"),
     ("Pool", "mps_clients", BINDING, "pool shared mps=2"),
+    ("Pool", "time_slice", "cli/tests/nodes/shares.rs", "fn a_pool_sets_the_length_of_turns"),
     ("Pool", "compute_tolerance_percent", NEEDS, "fn who_asks_and_where_narrows_the_ways"),
     ("Pool", "mig_layouts", PINNED, "pool serving keeps the MIG layout"),
     ("PinnedLayout", "model", PINNED, "pin=h100/"),

@@ -11,6 +11,7 @@ use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Wit
 use muster_model::node_links::{Nic, NodeLinks};
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::resources::Resource;
+use muster_model::sharing::TimeSlice;
 use muster_model::task::{CleanUp, RankFailure, TaskEnd};
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, LendsEdit, TenantEdit, WeightsEdit};
@@ -326,6 +327,7 @@ fn task_state() -> impl Strategy<Value = TaskState> {
         ("[ -~]{0,9}", any::<bool>()).prop_map(|(reason, by_node)| TaskState::StartFailed { reason, by_node }),
         Just(TaskState::Fenced),
         ("[ -~]{0,9}", any::<bool>()).prop_map(|(reason, by_job)| TaskState::DeviceFault { reason, by_job }),
+        "[ -~]{0,9}".prop_map(|reason| TaskState::OverShare { reason }),
         any::<i32>().prop_map(|signal| TaskState::Signaled { signal }),
     ]
 }
@@ -532,6 +534,7 @@ fn pool() -> impl Strategy<Value = Pool> {
             moves_lost_gpu_hours_per_day: u32::from(time_slice_replicas),
             images: vec!["dir:/srv".to_owned(); usize::from(mps_clients % 3)],
             mounts: vec![MountRule { path: "/data".to_owned(), write: mps_clients > 9 }; usize::from(mps_clients % 2)],
+            time_slice: TimeSlice::ALL[usize::from(mps_clients % 3)],
         })
 }
 

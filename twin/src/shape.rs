@@ -5,8 +5,10 @@
 
 use crate::fleet::{Fleet, REPLAY_CLASS};
 use crate::import::{TraceDevices, TraceJob};
+use muster_model::capacity::ShareRule;
+use muster_model::capacity::shares::context_mib;
 use muster_model::mig::{MigShape, profile_name};
-use muster_model::request::TaskRequest;
+use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::validate::bounds::{CARDS_PER_TASK_MAX, TIME_LIMIT_S_MAX};
 use muster_model::{DeviceRequest, FieldError, GpuModel, GpuUnits, JobSpec, Topology, TopologyLevel, ValidJobSpec};
 use serde::{Deserialize, Serialize};
@@ -132,14 +134,14 @@ impl Shaper {
     /// A share of the smallest acceptable card of the fleet.
     fn share(&self, milli: u32, models: Vec<GpuModel>) -> DeviceRequest {
         let acceptable = |model: &GpuModel| models.is_empty() || models.contains(model);
-        let in_fleet = self.node_gpus.keys().filter(|model| acceptable(model)).map(|model| model.memory_mib()).min();
-        let smallest = in_fleet.or_else(|| models.iter().map(|model| model.memory_mib()).min()).unwrap_or(16_384);
-        DeviceRequest::Mps {
-            percent: milli.div_ceil(10).clamp(1, 100) as u8,
-            // Rounded down, so that memory never asks for more of a card than the percentage does.
-            memory_mib: (u64::from(milli) * smallest / 1000).max(1),
-            models,
-        }
+        let by_memory = |model: &GpuModel| model.memory_mib();
+        let in_fleet = self.node_gpus.keys().copied().filter(acceptable).min_by_key(by_memory);
+        let smallest = in_fleet.or_else(|| models.iter().copied().min_by_key(by_memory)).unwrap_or(GpuModel::T4);
+        // Rounded down, and less a context, so that memory never asks for more of a card than the percentage does.
+        let (mode, rule) = (SharingMode::Mps, ShareRule::default());
+        let room = rule.room_mib(smallest, mode, smallest.memory_mib());
+        let memory_mib = (u64::from(milli) * room / 1000).saturating_sub(context_mib(smallest, mode)).max(1);
+        DeviceRequest::Mps { percent: milli.div_ceil(10).clamp(1, 100) as u8, memory_mib, models }
     }
 
     /// The smallest MIG instance of the fleet's acceptable cards that has so much of their compute, by sevenths; a whole card where

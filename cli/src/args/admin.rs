@@ -170,6 +170,7 @@ One document for each pool:
   classes: [interactive]
   time-slice-replicas: 4                 # tasks that share one GPU by time-slicing, 1 to 32
   mps-clients: 8                         # tasks that share one GPU under MPS, 1 to 48 (60 from CUDA 13.1)
+  time-slice: medium                     # how long a turn on a time-sliced GPU is: short, medium or long
   cool-down: 600                         # seconds that burst jobs run at least before they may be preempted; default: 0
   preemptions-max: 5                     # most times that a job may be preempted; default: no bound
   checkpoint-bandwidth: 20000            # MiB/s that the storage of checkpoints takes; default: preemptions are not staggered

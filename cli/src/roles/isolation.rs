@@ -5,7 +5,7 @@
 
 use crate::args::roles::{Isolated, Isolation as Options, Node as Args};
 use anyhow::{Context, bail};
-use muster_agent::exec::process::{IsolationConfig, Users};
+use muster_agent::exec::process::{IsolationConfig, TaskUsers};
 use muster_agent::sandbox::probe::{Findings, find_out};
 use muster_agent::shim_command::ShimCommand;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,17 +52,17 @@ pub fn of(args: &Args) -> anyhow::Result<Option<IsolationConfig>> {
         writable.push(whole);
     }
     Ok(found.has_sandboxes().then(|| IsolationConfig {
-        users: found.is_full.then_some(users),
+        users: if found.is_full { users } else { TaskUsers::Agent },
         writable,
         cgroups: found.cgroups,
         pids_max: options.task_processes,
     }))
 }
 
-fn users(options: &Options) -> anyhow::Result<Users> {
+fn users(options: &Options) -> anyhow::Result<TaskUsers> {
     let (users, lowest, option) = match options.task_user {
-        Some(user) => (Users::One(user), user, "task-user"),
-        None => (Users::PerTenant { base: options.task_user_base }, options.task_user_base, "task-user-base"),
+        Some(user) => (TaskUsers::One(user), user, "task-user"),
+        None => (TaskUsers::PerTenant { base: options.task_user_base }, options.task_user_base, "task-user-base"),
     };
     if lowest < ORDINARY_USER_MIN && !options.allow_system_users {
         bail!(

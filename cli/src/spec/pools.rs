@@ -6,6 +6,7 @@
 //! classes: [interactive]
 //! time-slice-replicas: 4
 //! mps-clients: 8
+//! time-slice: medium
 //! compute-tolerance: 20
 //! cool-down: 600
 //! mig-layouts:
@@ -28,6 +29,7 @@ pub const KEYS: &[&str] = &[
     "classes",
     "time-slice-replicas",
     "mps-clients",
+    "time-slice",
     "compute-tolerance",
     "cool-down",
     "preemptions-max",
@@ -47,6 +49,8 @@ struct PoolText {
     classes: Option<Vec<String>>,
     time_slice_replicas: Option<u32>,
     mps_clients: Option<u32>,
+    /// short, medium, long.
+    time_slice: Option<String>,
     compute_tolerance: Option<u32>,
     /// Seconds.
     cool_down: Option<u64>,
@@ -105,6 +109,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
         workload_classes: text.classes.unwrap_or_else(|| standard.classes.iter().map(ToString::to_string).collect()),
         time_slice_replicas: text.time_slice_replicas.unwrap_or_else(|| standard.time_slice_replicas.into()),
         mps_clients: text.mps_clients.unwrap_or_else(|| standard.mps_clients.into()),
+        time_slice: text.time_slice.unwrap_or_else(|| standard.time_slice.to_string()),
         compute_tolerance_percent: text.compute_tolerance,
         mig_layouts: text.mig_layouts.unwrap_or_default().into_iter().map(Into::into).collect(),
         cool_down_s: text.cool_down.unwrap_or(standard.cool_down_s),

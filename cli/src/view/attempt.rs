@@ -116,6 +116,7 @@ impl EndView {
             Some(Kind::StartFailed) => end("could-not-start"),
             Some(Kind::Fenced) => end("node-lost"),
             Some(Kind::DeviceFault) => end("gpu-fault"),
+            Some(Kind::OverShare) => end("over-gpu-share"),
             Some(Kind::Unspecified | Kind::Pending | Kind::Running) | None => end("other"),
         }
     }
@@ -127,6 +128,7 @@ impl EndView {
             (Some(code), _) => format!("exit code {code}"),
             (_, Some(signal)) => signal_words(signal),
             _ if self.end == "gpu-fault" => "GPU fault".to_owned(),
+            _ if self.end == "over-gpu-share" => "over its GPU share".to_owned(),
             _ => self.end.replace('-', " "),
         }
     }

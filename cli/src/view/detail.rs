@@ -316,6 +316,7 @@ fn task_state_words(state: &v1::TaskState) -> String {
         Kind::StartFailed => format!("could not start: {}", state.reason),
         Kind::Fenced => "node lost".to_owned(),
         Kind::DeviceFault => format!("GPU fault: {}", state.reason),
+        Kind::OverShare => format!("over its GPU share: {}", state.reason),
         Kind::Signaled => signal_words(state.code),
     }
 }

@@ -311,6 +311,8 @@ pub struct PoolView {
     pub time_slice_replicas: u32,
     /// Clients of an MPS card.
     pub mps_clients: u32,
+    /// How long a turn on a time-sliced card is.
+    pub time_slice: String,
     /// How much compute a slice chosen for needs may lack, in percent.
     pub compute_tolerance_percent: u32,
     /// Cards that keep fixed MIG slices.
@@ -398,6 +400,7 @@ impl PoolView {
             classes: pool.workload_classes.clone(),
             time_slice_replicas: pool.time_slice_replicas,
             mps_clients: pool.mps_clients,
+            time_slice: pool.time_slice.clone(),
             compute_tolerance_percent: pool.compute_tolerance_percent.unwrap_or_default(),
             mig_layouts: pool.mig_layouts.iter().map(LayoutView::new).collect(),
             preemptions_max: pool.preemptions_max,
@@ -413,7 +416,17 @@ impl PoolView {
 /// The table of pools.
 #[must_use]
 pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
-    let heads = ["POOL", "MODES", "CLASSES", "TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE", "FLOOR WAIT", "PINNED"];
+    let heads = [
+        "POOL",
+        "MODES",
+        "CLASSES",
+        "TIME-SLICE REPLICAS",
+        "TIME-SLICE",
+        "MPS CLIENTS",
+        "TOLERANCE",
+        "FLOOR WAIT",
+        "PINNED",
+    ];
     let mut columns = Columns::new(&heads).right(&["TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE", "FLOOR WAIT"]);
     for pool in pools {
         columns.row(vec![
@@ -421,6 +434,7 @@ pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
             pool.modes.join(","),
             pool.classes.join(","),
             pool.time_slice_replicas.to_string(),
+            pool.time_slice.clone(),
             pool.mps_clients.to_string(),
             format!("{} %", pool.compute_tolerance_percent),
             format!("{} s", pool.floor_wait_s),

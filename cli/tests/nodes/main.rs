@@ -10,6 +10,7 @@ mod restarts;
 mod rivals;
 #[path = "../support/shared.rs"]
 mod shared;
+mod shares;
 mod site;
 mod starts;
 #[path = "../support/waiting.rs"]

@@ -7,6 +7,8 @@ pub use muster_model::validate::bounds::{
     REQUEST_ID_BYTES_MAX, SHARD_NAME_BYTES_MAX, TENANTS_PER_APPLY_MAX as TENANTS_PER_COMMAND_MAX,
 };
 
+/// Since this feature level the shares of a card have what driver and contexts leave of its memory; before, they had all of it.
+pub const SHARE_OVERHEAD_LEVEL: u32 = 3;
 /// How long a request id is remembered while there is room: a client that retries for a day is answered what it was answered before.
 pub const REQUEST_HORIZON_MS: u64 = 24 * 3_600 * 1_000;
 /// How far ahead of the state's time a request's time of issue may lie: clients' clocks differ, and ids issued later are

@@ -4,9 +4,10 @@ use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE};
 use crate::state::State;
 use muster_model::elastic::Workers;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
+use muster_model::sharing::CardSharing;
 use muster_model::{
-    Allocation, AllocationState, DeviceHold, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Mount, Stop, TaskImage,
-    TaskMount, TaskState, World,
+    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Mount, Stop,
+    TaskImage, TaskMount, TaskState, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,6 +104,13 @@ impl State {
             }
         }
         tasks
+    }
+
+    /// How the cards of `node` are shared, as its pool is now.
+    #[must_use]
+    pub fn card_sharing(&self, node: NodeId) -> CardSharing {
+        let Some(node) = self.nodes.get(&node) else { return CardSharing::default() };
+        CardSharing::of(crate::routing::rules(self, &node.spec.pool), DriverVersion::reported(&node.spec.driver))
     }
 
     /// The longest time that any task on `node` may outlive contact, in seconds; 0 when nothing runs there. Its devices may be

@@ -6,6 +6,7 @@
 
 use crate::index::{CellIndex, NodeShape, Shapes, tasks_on, wanted};
 use crate::state::State;
+use muster_model::capacity::CardRules;
 use muster_model::eligibility::PoolRefusal;
 use muster_model::gang::{Gang, Held, Tally};
 use muster_model::ids::CellId;
@@ -27,6 +28,11 @@ pub(crate) fn models_of(spec: &JobSpec) -> Models {
 /// The rules of the pool named `name`: the standard ones when nobody has described it.
 pub(crate) fn rules<'a>(state: &'a State, name: &str) -> &'a Pool {
     state.pools.get(name).unwrap_or_else(|| Pool::standard_rules())
+}
+
+/// By which rules the cards of that pool are given.
+pub(crate) fn card_rules<'a>(state: &'a State, name: &str) -> CardRules<'a> {
+    CardRules { pool: rules(state, name), shares: state.capacity().share_rule() }
 }
 
 /// Why nodes of the pool named `name` do not serve `spec`, if they do not.
@@ -138,7 +144,7 @@ impl Count<'_> {
     }
 
     fn on_node(&self, shape: &NodeShape, one_island: bool) -> u64 {
-        tasks_on(shape, rules(self.state, &shape.pool), self.spec, self.model, one_island)
+        tasks_on(shape, card_rules(self.state, &shape.pool), self.spec, self.model, one_island)
     }
 
     /// Tasks that the nodes of an NVLink domain hold together.

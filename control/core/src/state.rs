@@ -8,9 +8,10 @@
 mod kept;
 mod kinds;
 
+use crate::bounds::SHARE_OVERHEAD_LEVEL;
 use crate::index::Index;
 use kept::{Derived, Kept, Table};
-use muster_model::capacity::Capacity;
+use muster_model::capacity::{Capacity, ShareRule};
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::{Key, Meta};
 use muster_model::{AccessMode, Change, Object, Pool};
@@ -35,13 +36,16 @@ macro_rules! state {
         impl State {
             /// No objects but this one.
             fn of(meta: Meta) -> Self {
-                State { meta, $($($table: Default::default(),)?)* derived: Derived::default() }
+                let mut derived = Derived::default();
+                derived.capacity.set_share_rule(share_rule(&meta));
+                State { meta, $($($table: Default::default(),)?)* derived }
             }
 
             fn put(&mut self, object: Object) {
                 match object {
                     Object::Meta(meta) => {
                         self.derived.capacity.watch_use(meta.half_life_s > 0);
+                        self.derived.capacity.set_share_rule(share_rule(&meta));
                         self.meta = meta;
                     }
                     $($(Object::$kind(object) => Table::<$value>::put(&mut self.$table, object, &mut self.derived),)?)*
@@ -72,6 +76,11 @@ macro_rules! state {
 }
 
 muster_model::replicated_kinds!(state);
+
+/// Voters of an earlier version give all of a card's memory to its shares.
+const fn share_rule(meta: &Meta) -> ShareRule {
+    if meta.feature_level < SHARE_OVERHEAD_LEVEL { ShareRule::All } else { ShareRule::WithoutOverhead }
+}
 
 impl State {
     /// Pools as they are described, and last the standard one with its rules where nobody has described it.

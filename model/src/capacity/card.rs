@@ -1,10 +1,12 @@
 //! One card: who holds it, and what else can still stand on it.
 
+use super::ShareRule;
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, TenantId};
 use crate::mig::{self, MigPlacement};
 use crate::node::{Gpu, Pool};
+use crate::request::SharingMode;
 use crate::task::HoldMode;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -71,11 +73,20 @@ pub enum CardConflict {
     },
     /// Too much of its memory is held.
     Memory {
-        /// In MiB.
+        /// In MiB, with what each client's context takes.
         held: u64,
-        /// MiB that it has.
+        /// MiB that it has for shares.
         of: u64,
     },
+}
+
+/// By which rules a card is given to whoever asks.
+#[derive(Clone, Copy, Debug)]
+pub struct CardRules<'a> {
+    /// Those of its pool.
+    pub pool: &'a Pool,
+    /// How much of it its shares may have.
+    pub shares: ShareRule,
 }
 
 impl CardConflict {
@@ -88,7 +99,7 @@ impl CardConflict {
             CardConflict::Domain { tenant } => write!(f, "it is shared in the trust domain of tenant {tenant}"),
             CardConflict::Clients { most } => write!(f, "it already has {most} clients, its limit"),
             CardConflict::Threads { held } => write!(f, "{held} % of its compute is in use"),
-            CardConflict::Memory { held, of } => write!(f, "{held} of its {of} MiB are in use"),
+            CardConflict::Memory { held, of } => write!(f, "{held} of its {of} MiB for shares are in use"),
         })
     }
 }
@@ -142,7 +153,7 @@ impl CardUse {
         }
     }
 
-    /// Whether `mode` can be taken beside what is held.
+    /// Whether `mode` can be taken beside what is held. Without rules: whether the card itself can, which is asked of what is held already.
     ///
     /// # Errors
     /// What stands in the way.
@@ -151,7 +162,7 @@ impl CardUse {
         domain: TenantId,
         mode: HoldMode,
         gpu: &Gpu,
-        pool: Option<&Pool>,
+        rules: Option<CardRules<'_>>,
     ) -> Result<(), CardConflict> {
         let family = gpu.model.facts().mig;
         match (self, mode) {
@@ -166,8 +177,8 @@ impl CardUse {
                 if stands { Ok(()) } else { Err(CardConflict::Held(self.clone())) }
             }
             (CardUse::Free | CardUse::Mps { .. }, HoldMode::Mps { percent, memory_mib }) => {
-                let clients = pool.map_or(MPS_CLIENTS_MAX, |p| p.mps_clients.min(MPS_CLIENTS_MAX));
-                self.share_fits(domain, memory_mib, gpu, clients)?;
+                let clients = rules.map_or(MPS_CLIENTS_MAX, |rules| rules.pool.mps_clients.min(MPS_CLIENTS_MAX));
+                self.share_fits(domain, (SharingMode::Mps, memory_mib), gpu, (clients, rules))?;
                 let held: u32 = self.shares().iter().map(|s| u32::from(s.percent)).sum();
                 if held + u32::from(percent) > 100 {
                     return Err(CardConflict::Threads { held });
@@ -175,9 +186,9 @@ impl CardUse {
                 Ok(())
             }
             (CardUse::Free | CardUse::TimeSlice { .. }, HoldMode::TimeSlice { memory_mib }) => {
-                let replicas =
-                    pool.map_or(TIME_SLICE_REPLICAS_MAX, |p| p.time_slice_replicas.min(TIME_SLICE_REPLICAS_MAX));
-                self.share_fits(domain, memory_mib, gpu, replicas)
+                let most = |rules: CardRules<'_>| rules.pool.time_slice_replicas.min(TIME_SLICE_REPLICAS_MAX);
+                let replicas = rules.map_or(TIME_SLICE_REPLICAS_MAX, most);
+                self.share_fits(domain, (SharingMode::TimeSlice, memory_mib), gpu, (replicas, rules))
             }
             _ => Err(CardConflict::Held(self.clone())),
         }
@@ -190,7 +201,13 @@ impl CardUse {
         }
     }
 
-    fn share_fits(&self, domain: TenantId, memory_mib: u64, gpu: &Gpu, most: u8) -> Result<(), CardConflict> {
+    fn share_fits(
+        &self,
+        domain: TenantId,
+        (mode, memory_mib): (SharingMode, u64),
+        gpu: &Gpu,
+        (most, rules): (u8, Option<CardRules<'_>>),
+    ) -> Result<(), CardConflict> {
         if let CardUse::Mps { domain: theirs, .. } | CardUse::TimeSlice { domain: theirs, .. } = self
             && *theirs != domain
         {
@@ -200,9 +217,13 @@ impl CardUse {
         if shares.len() >= usize::from(most) {
             return Err(CardConflict::Clients { most });
         }
-        let held: u64 = shares.iter().map(|s| s.memory_mib).sum();
-        if held.saturating_add(memory_mib) > gpu.memory_mib {
-            return Err(CardConflict::Memory { held, of: gpu.memory_mib });
+        // What runs was given by the rules of its time.
+        let rule = rules.map_or(ShareRule::All, |rules| rules.shares);
+        let memory = shares.iter().map(|share| share.memory_mib).sum();
+        let held = rule.all_take_mib(gpu.model, mode, shares.len() as u64, memory);
+        let room = rule.room_mib(gpu.model, mode, gpu.memory_mib);
+        if held.saturating_add(rule.takes_mib(gpu.model, mode, memory_mib)) > room {
+            return Err(CardConflict::Memory { held, of: room });
         }
         Ok(())
     }
@@ -214,9 +235,9 @@ impl CardUse {
         domain: TenantId,
         mode: HoldMode,
         gpu: &Gpu,
-        pool: Option<&Pool>,
+        rules: Option<CardRules<'_>>,
     ) -> Result<(), CardConflict> {
-        self.can_take(domain, mode, gpu, pool)?;
+        self.can_take(domain, mode, gpu, rules)?;
         match (&mut *self, mode) {
             (card, HoldMode::Whole) => *card = CardUse::Whole(allocation),
             (CardUse::Mig(instances), HoldMode::Mig(place)) => {

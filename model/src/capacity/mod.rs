@@ -14,18 +14,20 @@ mod floors;
 mod node_use;
 mod occupancy;
 mod proof;
+pub mod shares;
 mod tenants;
 
 pub use accounts::{NotLent, Rank as PromotionRank};
 pub use anti_affinity::Kept;
 pub use card::{
-    CardConflict, CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share,
+    CardConflict, CardRules, CardUse, MPS_CLIENTS_MAX, MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX, Share,
     TIME_SLICE_REPLICAS_MAX,
 };
 pub use ended::Ended;
 pub use floors::{healthy_of, unmet};
 pub use node_use::NodeUse;
 pub use occupancy::{SoleHolder, Tenants};
+pub use shares::ShareRule;
 pub use tenants::{OverMax, TenantUse};
 
 use node_use::each_hold;
@@ -174,6 +176,7 @@ pub struct Capacity {
     nodes: BTreeMap<NodeId, NodeUse>,
     tenants: BTreeMap<TenantId, TenantUse>,
     pools: BTreeMap<String, Pool>,
+    share_rule: ShareRule,
     accounts: accounts::Accounts,
     /// Nodes of NVLink domains that span several.
     spans: anti_affinity::Spans,
@@ -269,6 +272,23 @@ impl Capacity {
     #[must_use]
     pub fn pool_named(&self, name: &str) -> &Pool {
         self.pools.get(name).unwrap_or_else(|| Pool::standard_rules())
+    }
+
+    /// How much of a card its shares may have, for bindings from now on.
+    pub const fn set_share_rule(&mut self, rule: ShareRule) {
+        self.share_rule = rule;
+    }
+
+    /// How much of a card its shares may have.
+    #[must_use]
+    pub const fn share_rule(&self) -> ShareRule {
+        self.share_rule
+    }
+
+    /// By which rules the cards of `node` are given.
+    #[must_use]
+    pub fn card_rules(&self, node: &Node) -> CardRules<'_> {
+        CardRules { pool: self.pool_of(node), shares: self.share_rule }
     }
 
     /// Whether `tasks` fit, whole, for `tenant` at `charge`: devices, host, pool, trust, neighbours, and the max of every level.
@@ -373,8 +393,8 @@ impl Capacity {
             }
             self.check_modes(payer, there, task)?;
             self.check_neighbours(tenant, there, task)?;
-            let pool = self.pool_of(&there.node);
-            taken.on(there).take(there, domain, task, (cpu_milli, memory_mib), pool)?;
+            let rules = self.card_rules(&there.node);
+            taken.on(there).take(there, domain, task, (cpu_milli, memory_mib), rules)?;
         }
         Ok(())
     }

@@ -2,9 +2,8 @@
 //!
 //! What must stay true: the ledger itself is not changed; only the cards that the gang touches are copied.
 
-use super::{CardUse, Misfit, NodeUse};
+use super::{CardRules, CardUse, Misfit, NodeUse};
 use crate::ids::{AllocationId, NodeId, TenantId};
-use crate::node::Pool;
 use crate::task::TaskPlacement;
 use std::collections::BTreeMap;
 
@@ -46,7 +45,7 @@ impl Touched {
         domain: TenantId,
         task: &TaskPlacement,
         (cpu_milli, memory_mib): (u64, u64),
-        pool: &Pool,
+        rules: CardRules<'_>,
     ) -> Result<(), Misfit> {
         let node = task.node;
         let host = |what, free: i64, asked: u64| Misfit::Host { node, what, free: free.max(0) as u64, asked };
@@ -62,14 +61,14 @@ impl Touched {
             if let Some(reason) = &card.withheld {
                 return Err(Misfit::Withheld { node, gpu, reason: reason.clone() });
             }
-            there.pin_allows(gpu, hold.mode, pool)?;
+            there.pin_allows(gpu, hold.mode, rules.pool)?;
             let at = self.cards.iter().position(|(index, _)| *index == gpu).unwrap_or_else(|| {
                 self.cards.push((gpu, there.cards[usize::from(gpu)].clone()));
                 self.cards.len() - 1
             });
             self.cards[at]
                 .1
-                .take(AllocationId(0), domain, hold.mode, card, Some(pool))
+                .take(AllocationId(0), domain, hold.mode, card, Some(rules))
                 .map_err(|conflict| Misfit::Taken { node, gpu, model: card.model, asked: hold.mode, conflict })?;
         }
         self.cpu_free_milli -= cpu_milli as i64;

@@ -170,6 +170,7 @@ const FLEET: &[Row] = &[
     ("Pool", "modes", WORDS),
     ("Pool", "workload_classes", WORDS),
     ("Pool", "mig_layouts", list(WORDS_MAX)),
+    ("Pool", "time_slice", WORD),
     ("Pool", "images", Bound::Texts { items_max: MOUNTS_MAX, bytes_max: IMAGE_BYTES_MAX }),
     ("Pool", "mounts", list(MOUNTS_MAX)),
     ("MountRule", "path", text(MOUNT_BYTES_MAX)),

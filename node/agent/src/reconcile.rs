@@ -86,6 +86,7 @@ impl Reconciler {
                 now_ns: shared.now_ns(),
                 confirmed_ns: state.leases.confirmed_ns(),
                 lost: state.lost.clone(),
+                users: shared.config.executor.users(),
             };
             (desired, observed)
         };
@@ -218,7 +219,7 @@ impl Reconciler {
         // A verdict that has come since the plan has ended the holders that it knew.
         let health = &self.shared.health;
         if let Some(reason) = health.withheld_from(&spec.devices).or_else(|| health.failed_mps(&spec.devices)) {
-            self.shared.config.executor.fault(key, Fault { reason, by_job: false });
+            self.shared.config.executor.fault(key, Fault::of_device(reason, false));
         }
     }
 
@@ -253,6 +254,7 @@ fn word(state: &TaskState) -> &'static str {
         TaskState::StartFailed { .. } => "start-failed",
         TaskState::Fenced => "fenced",
         TaskState::DeviceFault { .. } => "gpu-fault",
+        TaskState::OverShare { .. } => "over-gpu-share",
     }
 }
 

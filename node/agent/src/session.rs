@@ -270,6 +270,7 @@ async fn take_desired(shared: &Arc<Shared>, mut wire: v1::Desired) -> Result<(),
         shared.fail(error);
         return Err(Ended::Stopped);
     }
+    shared.health.set_sharing(desired.sharing);
     let mut state = shared.state.lock();
     state.desired = Some(Arc::clone(&desired));
     drop(state);

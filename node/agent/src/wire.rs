@@ -50,7 +50,8 @@ pub(crate) fn desired(wire: v1::Desired) -> Result<Desired, FieldError> {
         let task = desired_task(task).map_err(|error| error.under(&format!("tasks[{index}]")))?;
         tasks.insert(task.spec.key, task);
     }
-    Ok(Desired { stamp, tasks })
+    let sharing = wire.sharing.map(Into::into).unwrap_or_default();
+    Ok(Desired { stamp, tasks, sharing })
 }
 
 /// The signal of this number, if there is one that this version knows.

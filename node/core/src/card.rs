@@ -4,9 +4,13 @@
 //! nobody holds or is about to hold is whole; the steps of one card never depend on another card, so each is worked on by itself.
 
 use crate::health::Scope;
+use crate::mps::{MpsLimits, MpsSetting, MpsStart};
+use crate::task::TaskSpec;
+use crate::users::TaskUsers;
 use muster_model::GpuModel;
 use muster_model::mig::{self, MigPlacement};
 use muster_model::request::SharingMode;
+use muster_model::sharing::{CardSharing, TimeSlice};
 use muster_model::task::HoldMode;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +24,7 @@ pub enum CardSetting {
     /// MIG mode is on, and these instances stand, each with so many equal compute instances.
     Mig(BTreeMap<MigPlacement, u8>),
     /// An MPS server runs on it.
-    Mps,
+    Mps(MpsSetting),
     /// It is shared by turns.
     TimeSlice,
 }
@@ -55,13 +59,17 @@ impl CardObserved {
         self.withheld.as_deref().or(slice)
     }
 
-    /// Whether a task that holds `mode` can start on it now.
-    fn serves(&self, mode: HoldMode, compute_instances: u8) -> bool {
-        let as_needed = match (&self.setting, mode) {
+    /// Whether a task that has this hold can start on it now.
+    fn serves(&self, holder: &Holder) -> bool {
+        let as_needed = match (&self.setting, holder.mode) {
             (Some(CardSetting::Mig(standing)), HoldMode::Mig(place)) => {
-                standing.get(&place) == Some(&compute_instances)
+                standing.get(&place) == Some(&holder.compute_instances)
             }
-            (Some(CardSetting::Mps), HoldMode::Mps { .. }) => !self.mps_failed,
+            (Some(CardSetting::Mps(server)), mode @ HoldMode::Mps { .. }) => {
+                let grants = |asked| server.limits.is_some_and(|limits| limits.grant(asked));
+                let is_granted = MpsLimits::of(self.model, mode).is_some_and(grants);
+                !self.mps_failed && server.takes(holder.user) && is_granted
+            }
             (Some(CardSetting::Whole), HoldMode::Whole)
             | (Some(CardSetting::TimeSlice), HoldMode::TimeSlice { .. }) => true,
             _ => false,
@@ -69,10 +77,11 @@ impl CardObserved {
         as_needed && !self.changing
     }
 
-    /// How far a card is for a task that may have `mode` on it, with so many compute instances.
-    pub(crate) fn readiness(&self, mode: HoldMode, compute_instances: u8) -> Readiness<'_> {
+    /// How far a card is for a task that may have this hold on it. Where the server of a card takes another user's clients alone, the task waits until
+    /// those have gone.
+    pub(crate) fn readiness(&self, holder: &Holder) -> Readiness<'_> {
         match &self.failed {
-            _ if self.serves(mode, compute_instances) => Readiness::Ready,
+            _ if self.serves(holder) => Readiness::Ready,
             Some(why) if !self.changing => Readiness::Failed(why),
             _ => Readiness::NotYet,
         }
@@ -115,9 +124,11 @@ pub enum CardStep {
     /// Makes an instance at its place, and so many equal compute instances in it.
     CreateInstance(MigPlacement, u8),
     /// Starts an MPS server; nothing runs on the card.
-    StartMps,
-    /// Lets several tasks take turns.
-    SetTimeSlice,
+    StartMps(MpsStart),
+    /// Sets what the MPS server grants each client that comes from now on.
+    SetMpsLimits(MpsLimits),
+    /// Lets several tasks take turns of this length.
+    SetTimeSlice(TimeSlice),
 }
 
 impl fmt::Display for CardStep {
@@ -132,8 +143,9 @@ impl fmt::Display for CardStep {
             CardStep::CreateInstance(place, count) => {
                 write!(f, "creating MIG instance {place} with {count} compute instances")
             }
-            CardStep::StartMps => f.write_str("starting MPS"),
-            CardStep::SetTimeSlice => f.write_str("starting time-slicing"),
+            CardStep::StartMps(_) => f.write_str("starting MPS"),
+            CardStep::SetMpsLimits(limits) => write!(f, "limiting clients of MPS to {limits}"),
+            CardStep::SetTimeSlice(length) => write!(f, "starting time-slicing with {length} turns"),
         }
     }
 }
@@ -144,14 +156,39 @@ pub(crate) struct Holders(Vec<Holder>);
 
 /// What a task holds of a card.
 #[derive(Clone, Copy, Debug)]
-struct Holder {
+pub(crate) struct Holder {
     mode: HoldMode,
     compute_instances: u8,
+    /// Its user; none: the agent's own.
+    user: Option<u32>,
+    /// It has begun, and may have left something.
+    has_begun: bool,
+}
+
+impl Holder {
+    /// A task that is about to start.
+    pub(crate) fn of(task: &TaskSpec, mode: HoldMode, users: TaskUsers) -> Self {
+        let user = users.of(task.tenant_id);
+        Holder { mode, compute_instances: task.compute_instances(), user, has_begun: false }
+    }
+
+    /// The same once it has.
+    pub(crate) const fn begun(self) -> Self {
+        Holder { has_begun: true, ..self }
+    }
+}
+
+/// By which rules of the node a card is set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SettingRules<'a> {
+    pub(crate) model: GpuModel,
+    pub(crate) sharing: &'a CardSharing,
+    pub(crate) users: TaskUsers,
 }
 
 impl Holders {
-    pub(crate) fn add(&mut self, mode: HoldMode, compute_instances: u8) {
-        self.0.push(Holder { mode, compute_instances });
+    pub(crate) fn add(&mut self, holder: Holder) {
+        self.0.push(holder);
     }
 
     /// Whether `mode` can be had beside the present holders, by what the card can do. The capacity ledger allows nothing else to be asked
@@ -180,6 +217,13 @@ impl Holders {
         })
     }
 
+    /// How an MPS server for the holders is started; none where nobody has a share of it.
+    fn mps_start(&self, rules: SettingRules<'_>) -> Option<MpsStart> {
+        let limits = self.0.iter().filter_map(|held| MpsLimits::of(rules.model, held.mode));
+        let (limits, first) = (limits.reduce(MpsLimits::or_more)?, self.0.first()?);
+        Some(MpsStart { limits, user: first.user, for_all: rules.users.may_differ() })
+    }
+
     /// The setting that the holders need; `None` when they need different ones, which only a corrupted record can show: such a
     /// card is left as it is until enough of them are gone.
     fn setting(&self) -> Option<CardSetting> {
@@ -190,7 +234,8 @@ impl Holders {
         Some(match first {
             SharingMode::Whole => CardSetting::Whole,
             SharingMode::Mig => CardSetting::Mig(self.instances().collect()),
-            SharingMode::Mps => CardSetting::Mps,
+            // Whose clients it takes and what it grants is not the card's mode.
+            SharingMode::Mps => CardSetting::Mps(MpsSetting::default()),
             SharingMode::TimeSlice => CardSetting::TimeSlice,
         })
     }
@@ -208,12 +253,21 @@ pub(crate) fn possible(model: GpuModel, mode: HoldMode) -> Result<(), String> {
 }
 
 /// The steps for a card whose MPS server has failed and has no client any more: it is stopped first, whoever comes next.
-pub(crate) fn steps_after_failed_mps(holders: &Holders) -> Vec<CardStep> {
-    std::iter::once(CardStep::StopMps).chain(steps(&CardSetting::Whole, holders)).collect()
+pub(crate) fn steps_after_failed_mps(holders: &Holders, rules: SettingRules<'_>) -> Vec<CardStep> {
+    std::iter::once(CardStep::StopMps).chain(steps(&CardSetting::Whole, holders, rules)).collect()
+}
+
+/// The steps for a card whose MPS server runs and is needed.
+fn steps_of_mps(now: &MpsSetting, holders: &Holders, rules: SettingRules<'_>) -> Vec<CardStep> {
+    let Some(start) = holders.mps_start(rules) else { return Vec::new() };
+    if holders.0.iter().all(|held| !held.has_begun && !now.takes(held.user)) {
+        return vec![CardStep::StopMps, CardStep::StartMps(start)];
+    }
+    if now.limits == Some(start.limits) { Vec::new() } else { vec![CardStep::SetMpsLimits(start.limits)] }
 }
 
 /// The steps that take a card from `now` to what its holders need: what takes it apart comes first.
-pub(crate) fn steps(now: &CardSetting, holders: &Holders) -> Vec<CardStep> {
+pub(crate) fn steps(now: &CardSetting, holders: &Holders, rules: SettingRules<'_>) -> Vec<CardStep> {
     let Some(wanted) = holders.setting() else { return Vec::new() };
     let mut steps = Vec::new();
     match (now, &wanted) {
@@ -224,6 +278,7 @@ pub(crate) fn steps(now: &CardSetting, holders: &Holders) -> Vec<CardStep> {
             let new = needed.iter().filter(|(place, count)| !is_in(standing, place, count));
             steps.extend(new.map(|(place, count)| CardStep::CreateInstance(*place, *count)));
         }
+        (CardSetting::Mps(server), CardSetting::Mps(_)) => return steps_of_mps(server, holders, rules),
         (now, wanted) if now == wanted => {}
         (now, wanted) => {
             match now {
@@ -232,7 +287,7 @@ pub(crate) fn steps(now: &CardSetting, holders: &Holders) -> Vec<CardStep> {
                     steps.extend(standing.keys().map(|place| CardStep::DestroyInstance(*place)));
                     steps.push(CardStep::DisableMig);
                 }
-                CardSetting::Mps => steps.push(CardStep::StopMps),
+                CardSetting::Mps(_) => steps.push(CardStep::StopMps),
                 CardSetting::TimeSlice => steps.push(CardStep::ClearTimeSlice),
             }
             match wanted {
@@ -241,8 +296,8 @@ pub(crate) fn steps(now: &CardSetting, holders: &Holders) -> Vec<CardStep> {
                     steps.push(CardStep::EnableMig);
                     steps.extend(needed.iter().map(|(place, count)| CardStep::CreateInstance(*place, *count)));
                 }
-                CardSetting::Mps => steps.push(CardStep::StartMps),
-                CardSetting::TimeSlice => steps.push(CardStep::SetTimeSlice),
+                CardSetting::Mps(_) => steps.extend(holders.mps_start(rules).map(CardStep::StartMps)),
+                CardSetting::TimeSlice => steps.push(CardStep::SetTimeSlice(rules.sharing.time_slice)),
             }
         }
     }

@@ -3,7 +3,9 @@
 //! Names are those of `torch.distributed` and torchrun, so that a script which runs under torchrun runs here unchanged. What must
 //! stay true: what Muster sets wins over the job's own environment, because a job that could set its devices could leave them.
 
+use crate::mps::MpsLimits;
 use crate::task::TaskSpec;
+use muster_model::GpuModel;
 use muster_model::checkpoint::NOTE_VARIABLE;
 use muster_model::mig::MigPlacement;
 use muster_model::task::HoldMode;
@@ -17,6 +19,8 @@ pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 pub struct DeviceNames {
     /// UUID of each card.
     pub cards: Vec<String>,
+    /// Model of each.
+    pub models: Vec<GpuModel>,
     /// UUIDs of the MIG devices of each MIG instance that stands now, by card and place: one for each compute instance.
     pub instances: BTreeMap<(u16, MigPlacement), Vec<String>>,
     /// Folder of the control pipe of each card's MPS server.
@@ -71,15 +75,17 @@ pub fn task_env(spec: &TaskSpec, names: &DeviceNames) -> Result<BTreeMap<String,
     set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
     set("CUDA_VISIBLE_DEVICES", visible_devices(spec, names)?);
     for hold in &spec.devices {
-        if let HoldMode::Mps { percent, memory_mib } = hold.mode {
+        let model = names.models.get(usize::from(hold.gpu)).copied();
+        if let Some(limits) = model.and_then(|model| MpsLimits::of(model, hold.mode)) {
             let pipe = names
                 .mps_pipes
                 .get(&hold.gpu)
                 .ok_or_else(|| NotPrepared { card: hold.gpu, what: "MPS server".to_owned() })?;
             set(PIPE_VARIABLE, pipe.clone());
-            set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent.to_string());
+            // A server grants all of its clients as much as the largest share, which may be another's.
+            set("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", limits.percent.to_string());
             // Devices are counted as the client sees them, and a share sees one card.
-            set("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={memory_mib}M"));
+            set("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={}M", limits.memory_mib));
         }
     }
     Ok(env)

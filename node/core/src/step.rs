@@ -10,9 +10,10 @@
 //! - steps that end something come before steps that start something;
 //! - a record is forgotten only when its end was acknowledged and it is no longer desired.
 
-use crate::card::{self, CardObserved, CardSetting, CardWork, Holders, Readiness};
+use crate::card::{self, CardObserved, CardSetting, CardWork, Holder, Holders, Readiness, SettingRules};
 use crate::fence;
 use crate::task::{Desired, DesiredTask, ObservedTask, Stopping, TaskKey, TaskSpec};
+use crate::users::TaskUsers;
 use muster_model::{Stop, World};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,8 @@ pub struct Observed {
     pub confirmed_ns: Option<u64>,
     /// Tasks that were found running without a record and have been ended.
     pub lost: BTreeSet<TaskKey>,
+    /// As which users tasks run.
+    pub users: TaskUsers,
 }
 
 /// One thing to do. Doing it twice is the same as doing it once.
@@ -82,7 +85,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     let (ready, holders) = admit(desired, observed, &mut steps);
     steps.extend(ready.into_iter().map(Step::Start));
     steps.extend(forgettable(desired, observed));
-    Plan { steps, cards: card_work(observed, &holders) }
+    Plan { steps, cards: card_work(desired, observed, &holders) }
 }
 
 /// Live tasks that must end, and how urgently.
@@ -137,7 +140,7 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
     for task in live().chain(cleaning) {
         for hold in &task.spec.devices {
             if let Some(card) = holders.get_mut(usize::from(hold.gpu)) {
-                card.add(hold.mode, task.spec.compute_instances());
+                card.add(Holder::of(&task.spec, hold.mode, observed.users).begun());
             }
         }
     }
@@ -166,8 +169,8 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         if job_is_elsewhere || !fence_lies_ahead(task, observed) {
             continue;
         }
-        let Some(after) = take_devices(task, &observed.cards, &holders) else { continue };
-        match readiness(task, &observed.cards) {
+        let Some(after) = take_devices(task, observed, &holders) else { continue };
+        match readiness(task, observed) {
             Readiness::Failed(why) => {
                 steps.push(Step::RecordCannotStart { key: *key, reason: why.to_owned() });
                 continue;
@@ -182,10 +185,11 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
 }
 
 /// How far the cards of a task are: failed when one is, ready when all are.
-fn readiness<'a>(task: &DesiredTask, cards: &'a [CardObserved]) -> Readiness<'a> {
+fn readiness<'a>(task: &DesiredTask, observed: &'a Observed) -> Readiness<'a> {
     let mut all = Readiness::Ready;
     for hold in &task.spec.devices {
-        match cards[usize::from(hold.gpu)].readiness(hold.mode, task.spec.compute_instances()) {
+        let holder = Holder::of(&task.spec, hold.mode, observed.users);
+        match observed.cards[usize::from(hold.gpu)].readiness(&holder) {
             failed @ Readiness::Failed(_) => return failed,
             Readiness::NotYet => all = Readiness::NotYet,
             Readiness::Ready => {}
@@ -195,14 +199,14 @@ fn readiness<'a>(task: &DesiredTask, cards: &'a [CardObserved]) -> Readiness<'a>
 }
 
 /// The holders after `task` took its devices; `None` when one of them is not to be had now.
-fn take_devices(task: &DesiredTask, cards: &[CardObserved], before: &[Holders]) -> Option<Vec<Holders>> {
+fn take_devices(task: &DesiredTask, observed: &Observed, before: &[Holders]) -> Option<Vec<Holders>> {
     let mut after = before.to_vec();
     for hold in &task.spec.devices {
         let index = usize::from(hold.gpu);
-        if !after[index].admit(cards[index].model, hold.mode) {
+        if !after[index].admit(observed.cards[index].model, hold.mode) {
             return None;
         }
-        after[index].add(hold.mode, task.spec.compute_instances());
+        after[index].add(Holder::of(&task.spec, hold.mode, observed.users));
     }
     Some(after)
 }
@@ -227,18 +231,20 @@ fn fence_lies_ahead(task: &DesiredTask, observed: &Observed) -> bool {
 }
 
 /// What each card needs. A card that could not be read is left alone: nobody knows what is on it.
-fn card_work(observed: &Observed, holders: &[Holders]) -> Vec<CardWork> {
+fn card_work(desired: &Desired, observed: &Observed, holders: &[Holders]) -> Vec<CardWork> {
     let has_live = |card: u16| {
         let mut live = observed.tasks.values().filter(|task| task.is_live());
         live.any(|task| task.spec.devices.iter().any(|hold| hold.gpu == card))
     };
-    let work = |(card, (seen, held)): (u16, (&CardObserved, &Holders))| CardWork {
-        card,
-        steps: match &seen.setting {
+    let work = |(card, (seen, held)): (u16, (&CardObserved, &Holders))| {
+        let rules = SettingRules { model: seen.model, sharing: &desired.sharing, users: observed.users };
+        let steps = match &seen.setting {
             None => Vec::new(),
-            Some(CardSetting::Mps) if seen.mps_failed && !has_live(card) => card::steps_after_failed_mps(held),
-            Some(setting) => card::steps(setting, held),
-        },
+            Some(CardSetting::Mps(_)) if seen.mps_failed && has_live(card) => Vec::new(),
+            Some(CardSetting::Mps(_)) if seen.mps_failed => card::steps_after_failed_mps(held, rules),
+            Some(setting) => card::steps(setting, held, rules),
+        };
+        CardWork { card, steps }
     };
     (0..).zip(observed.cards.iter().zip(holders)).map(work).collect()
 }

@@ -2,6 +2,7 @@
 
 use crate::stamp::Stamp;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
+use muster_model::sharing::CardSharing;
 use muster_model::task::{DeviceHold, TaskState};
 use muster_model::{Checkpoint, LimitSignal, Stop, TaskImage, TaskMount, World};
 use serde::{Deserialize, Serialize};
@@ -176,6 +177,8 @@ pub struct Desired {
     pub stamp: Stamp,
     /// The tasks.
     pub tasks: BTreeMap<TaskKey, DesiredTask>,
+    /// How its cards are shared.
+    pub sharing: CardSharing,
 }
 
 /// How far a task has come. Times are nanoseconds of the host's CLOCK_BOOTTIME.

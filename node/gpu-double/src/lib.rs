@@ -21,5 +21,5 @@ pub use state::fault::{Effect, Event, FaultPlan, Rule};
 pub use state::fleet::Fleet;
 pub use state::gauges::Load;
 pub use state::instance::{ComputeInstance, GpuInstance};
-pub use state::mps::{MpsServer, MpsStatus};
+pub use state::mps::{Granted, MpsClient, MpsServer, MpsStatus};
 pub use state::refusal::{Answer, Refusal};

@@ -93,6 +93,7 @@ impl From<&TaskState> for v1::TaskState {
             TaskState::DeviceFault { reason, by_job } => {
                 v1::TaskState { reason: reason.clone(), by_job: *by_job, ..of(Kind::DeviceFault) }
             }
+            TaskState::OverShare { reason } => v1::TaskState { reason: reason.clone(), ..of(Kind::OverShare) },
             TaskState::Signaled { signal } => v1::TaskState { code: *signal, ..of(Kind::Signaled) },
         }
     }
@@ -111,6 +112,7 @@ impl TryFrom<v1::TaskState> for TaskState {
             Kind::StartFailed => TaskState::StartFailed { reason: wire.reason, by_node: wire.by_node },
             Kind::Fenced => TaskState::Fenced,
             Kind::DeviceFault => TaskState::DeviceFault { reason: wire.reason, by_job: wire.by_job },
+            Kind::OverShare => TaskState::OverShare { reason: wire.reason },
             Kind::Signaled => TaskState::Signaled { signal: wire.code },
             Kind::Unspecified => return Err(FieldError::new("kind", "is unspecified", "send a kind")),
         })

@@ -17,6 +17,7 @@ fn state_of(end: TaskEnd, reason: &str) -> TaskState {
         TaskEnd::StartFailed { by_node } => TaskState::StartFailed { reason: reason.to_owned(), by_node },
         TaskEnd::Fenced => TaskState::Fenced,
         TaskEnd::DeviceFault { by_job } => TaskState::DeviceFault { reason: reason.to_owned(), by_job },
+        TaskEnd::OverShare => TaskState::OverShare { reason: reason.to_owned() },
     }
 }
 

@@ -6,6 +6,7 @@ use crate::v1;
 use muster_model::mig::PinnedLayout;
 use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Withheld, WithheldSlice};
 use muster_model::node_links::{Nic, NodeLinks};
+use muster_model::sharing::{CardSharing, TimeSlice};
 use muster_model::{
     Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool, UnknownWord,
 };
@@ -266,6 +267,29 @@ impl TryFrom<v1::NodeLinks> for NodeLinks {
     }
 }
 
+impl From<&CardSharing> for v1::CardSharing {
+    fn from(sharing: &CardSharing) -> Self {
+        v1::CardSharing {
+            time_slice: sharing.time_slice.number().into(),
+            mps_processes_max: sharing.mps_processes_max.into(),
+            time_slice_processes_max: sharing.time_slice_processes_max.into(),
+        }
+    }
+}
+
+impl From<v1::CardSharing> for CardSharing {
+    /// What this version does not know, or what is not said, is as in the standard pool: a node must not refuse its tasks for it.
+    fn from(wire: v1::CardSharing) -> Self {
+        let usual = CardSharing::default();
+        let count = |wire: u32, usual: u8| u8::try_from(wire).ok().filter(|count| *count > 0).unwrap_or(usual);
+        CardSharing {
+            time_slice: TimeSlice::of_number(wire.time_slice).unwrap_or(usual.time_slice),
+            mps_processes_max: count(wire.mps_processes_max, usual.mps_processes_max),
+            time_slice_processes_max: count(wire.time_slice_processes_max, usual.time_slice_processes_max),
+        }
+    }
+}
+
 impl From<&Pool> for v1::Pool {
     fn from(pool: &Pool) -> Self {
         v1::Pool {
@@ -283,6 +307,7 @@ impl From<&Pool> for v1::Pool {
             moves_lost_gpu_hours_per_day: pool.moves_lost_gpu_hours_per_day,
             images: pool.images.clone(),
             mounts: pool.mounts.iter().map(Into::into).collect(),
+            time_slice: pool.time_slice.to_string(),
         }
     }
 }
@@ -333,6 +358,10 @@ impl TryFrom<v1::Pool> for Pool {
             moves_lost_gpu_hours_per_day: wire.moves_lost_gpu_hours_per_day,
             images: wire.images,
             mounts: wire.mounts.into_iter().map(Into::into).collect(),
+            time_slice: match wire.time_slice.as_str() {
+                "" => Pool::standard_rules().time_slice,
+                length => word("time_slice", length)?,
+            },
         })
     }
 }

@@ -9,7 +9,7 @@ use super::{EndState, ImportError, Row, Rows, TraceDevices, TraceJob, plain_name
 
 pub(super) const ASSUMPTIONS: &[&str] = &[
     "openb pods live from creation_time to deletion_time there; here they run for deletion - scheduled time (deletion - creation where they were never scheduled), from when they are placed.",
-    "openb's gpu_milli below 1000 is an MPS share of one card: compute percentage gpu_milli/10 rounded up, and the same share of the smallest acceptable card's memory (the trace does not say how much GPU memory a pod needs).",
+    "openb's gpu_milli below 1000 is an MPS share of one card: compute percentage gpu_milli/10 rounded up, and the same share of the memory that the smallest acceptable card has for shares, less a context (the trace does not say how much GPU memory a pod needs).",
     "openb's gpu_spec is the list of acceptable models. P100, V100M16, V100M32, T4 and A10 are themselves; G2 and G3 are undisclosed models: a30 stands for G2 and a100-80 for G3, so figures per model of these two are stand-ins.",
     "openb has no tenants: each quality class (LS, BE, ...) is a tenant of the one organisation openb, so that pods may share cards.",
     "openb pods that failed exit with 1 after their recorded life and are not tried again; other phases end well.",

@@ -61,7 +61,8 @@ fn ten_a100_hold_four_trainings_twenty_models_and_thirty_notebooks() {
     let cluster = whole_cards_only("1x10:a100-80");
     let training = JobSpec { class: WorkloadClass::Training, ..whole("research", 1, 4, 86_400) };
     let models = |count| (0..count).map(|_| needs("research", 10_240, 0, false));
-    let notebooks = (0..30).map(|_| needs("research", 8_192, 5, true));
+    // Ten of them with their contexts, and the driver, fill a card.
+    let notebooks = (0..30).map(|_| needs("research", 7_680, 5, true));
     let jobs: Vec<JobSpec> = std::iter::once(training).chain(models(20)).chain(notebooks).collect();
     let rules = Pool { time_slice_replicas: 10, ..pool(&ALL) };
     let answer = packed(&cluster, rules.clone(), &at_once(jobs.clone()));

@@ -4,12 +4,14 @@
 //! answer is a sum over shapes, per network domain where the gang requires one. What must stay true: derived from the objects
 //! alone; nothing here knows what is free right now beyond the sums that rank cells.
 
+use muster_model::capacity::CardRules;
 use muster_model::gang::Gang;
 use muster_model::ids::NodeId;
 use muster_model::mig::{self, MigPlacement, PinnedLayout};
+use muster_model::request::SharingMode;
 use muster_model::selector::Known;
 use muster_model::{
-    DeviceRequest, DriverVersion, GpuModel, Job, JobSpec, Node, NumaPolicy, Pool, ResourceVec, TopologyLevel,
+    DeviceRequest, DriverVersion, GpuModel, Job, JobSpec, Node, NumaPolicy, ResourceVec, TopologyLevel,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -152,10 +154,16 @@ pub(crate) fn wanted(spec: &JobSpec) -> ResourceVec {
     spec.charge_on(preferred)
 }
 
-/// How many tasks of `spec` an otherwise empty node of `shape` could run on cards of `model` under `pool`'s numbers; with
+/// How many tasks of `spec` an otherwise empty node of `shape` could run on cards of `model` under these rules; with
 /// `one_island`, on the cards of its best island. Segments are counted whole, but for nodes whose NVLink goes on to others.
 #[must_use]
-pub fn tasks_on(shape: &NodeShape, pool: &Pool, spec: &JobSpec, model: Option<GpuModel>, one_island: bool) -> u64 {
+pub fn tasks_on(
+    shape: &NodeShape,
+    rules: CardRules<'_>,
+    spec: &JobSpec,
+    model: Option<GpuModel>,
+    one_island: bool,
+) -> u64 {
     let request = &spec.request;
     if !shape.may_serve(spec, model) {
         return 0;
@@ -167,13 +175,13 @@ pub fn tasks_on(shape: &NodeShape, pool: &Pool, spec: &JobSpec, model: Option<Gp
         .min(shape.memory_mib.checked_div(request.memory_mib).unwrap_or(u64::MAX));
     let Some(model) = model else { return by_host };
     let of_model = shape.cards.iter().filter(|card| card.model == model).enumerate();
-    let cards = || of_model.clone().map(|(rank, card)| (card, pool.pin_at(model, rank)));
+    let cards = || of_model.clone().map(|(rank, card)| (card, rules.pool.pin_at(model, rank)));
     let by_cards = if one_island {
         let islands: BTreeSet<u8> = cards().map(|(card, _)| card.island).collect();
-        let on = |island| tasks_of(cards().filter(move |(card, _)| card.island == island), pool, spec);
+        let on = |island| tasks_of(cards().filter(move |(card, _)| card.island == island), rules, spec);
         islands.into_iter().map(on).max().unwrap_or(0)
     } else {
-        tasks_of(cards(), pool, spec)
+        tasks_of(cards(), rules, spec)
     };
     let tasks = by_cards.min(by_host);
     let Some(gang) = Gang::of(spec.tasks, &spec.topology, request, true) else { return 0 };
@@ -185,7 +193,7 @@ pub fn tasks_on(shape: &NodeShape, pool: &Pool, spec: &JobSpec, model: Option<Gp
 /// How many tasks these cards, each with the layout that it is pinned to, could run, each task's on one NUMA node where the job insists on it.
 fn tasks_of<'a>(
     cards: impl Iterator<Item = (&'a CardShape, Option<&'a PinnedLayout>)>,
-    pool: &Pool,
+    rules: CardRules<'_>,
     spec: &JobSpec,
 ) -> u64 {
     let devices = &spec.request.devices;
@@ -198,14 +206,15 @@ fn tasks_of<'a>(
         let numa = if spec.numa == NumaPolicy::SingleNumaNode { card.numa } else { 0 };
         *slots.entry(numa).or_default() += match pin {
             Some(pin) => devices.mig_shape(card.model).map_or(0, |shape| pin.count(shape) as u64),
-            None => slots_on(card, pool, devices),
+            None => slots_on(card, rules, devices),
         };
     }
     slots.into_values().map(|slots| slots / each).sum()
 }
 
 /// How many holds of this kind one empty card takes.
-fn slots_on(card: &CardShape, pool: &Pool, devices: &DeviceRequest) -> u64 {
+fn slots_on(card: &CardShape, CardRules { pool, shares }: CardRules<'_>, devices: &DeviceRequest) -> u64 {
+    let by_memory = |mode, memory_mib| shares.count(card.model, mode, card.memory_mib, memory_mib);
     match devices {
         DeviceRequest::None => 0,
         DeviceRequest::Whole { .. } => 1,
@@ -219,9 +228,9 @@ fn slots_on(card: &CardShape, pool: &Pool, devices: &DeviceRequest) -> u64 {
         }
         DeviceRequest::Mps { percent, memory_mib, .. } => u64::from(pool.mps_clients)
             .min(100 / u64::from((*percent).max(1)))
-            .min(card.memory_mib / (*memory_mib).max(1)),
+            .min(by_memory(SharingMode::Mps, *memory_mib)),
         DeviceRequest::TimeSlice { memory_mib, .. } => {
-            u64::from(pool.time_slice_replicas).min(card.memory_mib / (*memory_mib).max(1))
+            u64::from(pool.time_slice_replicas).min(by_memory(SharingMode::TimeSlice, *memory_mib))
         }
     }
 }

@@ -56,7 +56,10 @@ pub(super) fn observe(
 
 /// What a node says of a failure, cut to its bound.
 fn reason_of(seen: &TaskState) -> String {
-    let (TaskState::StartFailed { reason, .. } | TaskState::DeviceFault { reason, .. }) = seen else {
+    let (TaskState::StartFailed { reason, .. }
+    | TaskState::DeviceFault { reason, .. }
+    | TaskState::OverShare { reason }) = seen
+    else {
         return String::new();
     };
     clipped(reason.clone(), FAILURE_REASON_BYTES_MAX)
@@ -69,7 +72,7 @@ fn cause_of(seen: &TaskState, rank: Rank, node: NodeId) -> Option<EndCause> {
         TaskState::Exited { code } => Some(EndCause::RankFailed { rank, code: Some(*code) }),
         // As a shell says it.
         TaskState::Signaled { signal } => Some(EndCause::RankFailed { rank, code: Some(128 + signal) }),
-        TaskState::StartFailed { .. } | TaskState::DeviceFault { .. } => {
+        TaskState::StartFailed { .. } | TaskState::DeviceFault { .. } | TaskState::OverShare { .. } => {
             Some(EndCause::RankFailed { rank, code: None })
         }
         TaskState::TimedOut => Some(EndCause::TimeLimit),
@@ -368,6 +371,9 @@ fn why_failed(draft: &Draft<'_>, held: &Allocation, rank: Rank) -> String {
         Some(TaskState::StartFailed { reason, .. }) => format!("rank {rank} could not start on {node}: {reason}"),
         Some(TaskState::DeviceFault { reason, .. }) => {
             format!("rank {rank} was ended by a GPU fault on {node}: {reason}")
+        }
+        Some(TaskState::OverShare { reason }) => {
+            format!("rank {rank} was ended for taking more than its share of a GPU on {node}: {reason}")
         }
         _ => format!("rank {rank} failed on {node}"),
     }

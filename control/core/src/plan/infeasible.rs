@@ -2,9 +2,10 @@
 
 use super::charge::over_max;
 use crate::bounds::ERRORS_SHOWN_MAX;
-use crate::index::{NodeShape, tasks_on};
-use crate::routing::{Models, models_of, refusal_of_pool, rules, tasks_held};
+use crate::index::{CardShape, NodeShape, tasks_on};
+use crate::routing::{Models, card_rules, models_of, refusal_of_pool, rules, tasks_held};
 use crate::state::State;
+use muster_model::capacity::CardRules;
 use muster_model::eligibility::PoolRefusal;
 use muster_model::mig::{self, PinnedLayout};
 use muster_model::request::SharingMode;
@@ -103,7 +104,7 @@ fn too_large<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
     let could = |edit: fn(&mut JobSpec)| {
         let mut looser = spec.clone();
         edit(&mut looser);
-        let on = |shape: &NodeShape, model| tasks_on(shape, rules(state, &shape.pool), &looser, model, false) > 0;
+        let on = |shape: &NodeShape, model| tasks_on(shape, card_rules(state, &shape.pool), &looser, model, false) > 0;
         there().any(|shape| models.iter().any(|model| on(shape, *model)))
     };
     let request = &spec.request;
@@ -138,6 +139,9 @@ fn too_large<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
             format!("request at most {most} GPUs for each task, and more tasks"),
         );
     }
+    if let Some(fault) = share_too_large(state, spec, models, &there) {
+        return fault;
+    }
     let kinds: BTreeSet<String> = there()
         .map(|shape| {
             let card = shape.cards.first().map(|card| format!("{} {}, ", shape.cards.len(), card.model));
@@ -148,6 +152,37 @@ fn too_large<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
     let kinds: Vec<String> = kinds.into_iter().take(ERRORS_SHOWN_MAX).collect();
     let problem = format!("no node has all resources of one task (nodes have {})", kinds.join(", or "));
     FieldError::new("request", problem, "request at most what one node has, or another model")
+}
+
+/// A share with more memory than driver and context leave of a card.
+fn share_too_large<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
+    state: &State,
+    spec: &JobSpec,
+    models: &Models,
+    there: &impl Fn() -> S,
+) -> Option<FieldError> {
+    let (field, mode, asked) = match spec.request.devices {
+        DeviceRequest::Mps { memory_mib, .. } => ("request.mps.memory_mib", SharingMode::Mps, memory_mib),
+        DeviceRequest::TimeSlice { memory_mib, .. } => {
+            ("request.time_slice.memory_mib", SharingMode::TimeSlice, memory_mib)
+        }
+        DeviceRequest::None | DeviceRequest::Whole { .. } | DeviceRequest::Mig { .. } => return None,
+    };
+    let rule = state.capacity().share_rule();
+    let largest = |card: &CardShape| rule.largest_mib(card.model, mode, card.memory_mib);
+    let cards = there().flat_map(|shape| shape.cards.iter().filter(|card| models.contains(&Some(card.model))));
+    let (most, total, model) = cards.map(|card| (largest(card), card.memory_mib, card.model)).max()?;
+    let in_words = |mib| Resource::Memory.in_words(mib);
+    (asked > most).then(|| {
+        let problem = format!(
+            "is {}, but a share of one {model} has at most {}: driver and context take {} of its {}",
+            in_words(asked),
+            in_words(most),
+            in_words(total - most),
+            in_words(total)
+        );
+        FieldError::new(field, problem, format!("request at most {}, or a whole GPU", in_words(most)))
+    })
 }
 
 /// No node that may serve the job has a card that it accepts.
@@ -184,7 +219,8 @@ fn why_not_so_close<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
     shapes: impl Fn() -> S,
 ) -> Option<FieldError> {
     let could = |looser: &JobSpec| {
-        let on = |shape: &Arc<NodeShape>, model| tasks_on(shape, rules(state, &shape.pool), looser, Some(model), false);
+        let on =
+            |shape: &Arc<NodeShape>, model| tasks_on(shape, card_rules(state, &shape.pool), looser, Some(model), false);
         let served = |shape: &&Arc<NodeShape>| refusal_of_pool(state, &shape.pool, spec).is_none();
         shapes().filter(served).any(|shape| spec.possible_models().any(|model| on(shape, model) > 0))
     };
@@ -212,7 +248,8 @@ fn why_not_pinned<'a, S: Iterator<Item = &'a Arc<NodeShape>>>(
     let mut pins: BTreeSet<(String, GpuModel)> = BTreeSet::new();
     for shape in shapes().filter(served) {
         let free = Pool { pinned: BTreeMap::new(), ..rules(state, &shape.pool).clone() };
-        let could = models.iter().filter(|model| tasks_on(shape, &free, spec, Some(**model), false) > 0);
+        let free = CardRules { pool: &free, ..card_rules(state, &shape.pool) };
+        let could = models.iter().filter(|model| tasks_on(shape, free, spec, Some(**model), false) > 0);
         pins.extend(could.map(|model| (shape.pool.clone(), *model)));
     }
     let asked = |model: GpuModel| match &spec.request.devices {

@@ -23,6 +23,9 @@ pub(super) fn put(draft: &mut Draft<'_>, pool: &Pool) -> Result<Done, Reject> {
     if (pool.moves_per_hour, pool.moves_lost_gpu_hours_per_day) != (0, 0) {
         level::need(draft.state, level::QUOTAS, "moves_per_hour")?;
     }
+    if pool.time_slice != Pool::standard_rules().time_slice {
+        level::need(draft.state, level::QUOTAS, "time_slice")?;
+    }
     let known = draft.state.pools.get(&pool.name);
     if known.is_none() && draft.state.pools.len() >= POOLS_MAX {
         return Err(Reject::Full { what: "the table of pools".to_owned(), limit: POOLS_MAX as u64 });

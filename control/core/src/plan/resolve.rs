@@ -88,13 +88,14 @@ fn offers<'a>(state: &'a State, spec: &JobSpec) -> Vec<Offer<'a>> {
             }
         }
     }
+    let shares = state.capacity().share_rule();
     if state.nodes.is_empty() {
         let name = spec.pool.as_deref().unwrap_or(Pool::standard_rules().name.as_str());
         let pool = rules(state, name);
-        return GpuModel::ALL.into_iter().map(|model| Offer { model, pool, island_cards: 8 }).collect();
+        return GpuModel::ALL.into_iter().map(|model| Offer { model, pool, island_cards: 8, shares }).collect();
     }
     islands
         .into_iter()
-        .map(|((model, pool), island_cards)| Offer { model, pool: rules(state, pool), island_cards })
+        .map(|((model, pool), island_cards)| Offer { model, pool: rules(state, pool), island_cards, shares })
         .collect()
 }

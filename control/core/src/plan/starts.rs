@@ -24,6 +24,7 @@ pub(super) fn note(draft: &mut Draft<'_>, id: AllocationId, node: NodeId, before
         | TaskState::Signaled { .. }
         | TaskState::TimedOut
         | TaskState::DeviceFault { .. }
+        | TaskState::OverShare { .. }
             if *before == TaskState::Pending =>
         {
             worked(draft, node);

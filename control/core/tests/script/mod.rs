@@ -498,6 +498,13 @@ impl World {
                 };
                 tasks.into_iter().map(line).collect()
             }
+            "sharing" => {
+                let sharing = self.state.card_sharing(self.node(words.at(2)).0);
+                vec![format!(
+                    "  {} turns, {} processes for each client of MPS, {} for each task on a time-sliced GPU",
+                    sharing.time_slice, sharing.mps_processes_max, sharing.time_slice_processes_max
+                )]
+            }
             "usage" => {
                 let path = |id| self.state.tenants.get(id).map_or("nobody", |tenant| tenant.path.as_str());
                 let totals = self.state.usage_totals.iter();
@@ -559,6 +566,7 @@ fn pool(words: &Words<'_>) -> Pool {
         pool.pinned.insert(model, PinnedLayout::new(model, &slices, cards).expect("a legal layout"));
     }
     pool.mps_clients = words.number("mps", 8) as u8;
+    pool.time_slice = words.get("turns").map_or(pool.time_slice, |length| length.parse().expect("a length"));
     pool.time_slice_replicas = words.number("ts", 4) as u8;
     pool
 }
@@ -697,6 +705,7 @@ fn task_state(text: &str) -> TaskState {
         "node-fault" => TaskState::StartFailed { reason: "the disk is read-only".to_owned(), by_node: true },
         "killed" => TaskState::Signaled { signal: 9 },
         "gpu-fault" => TaskState::DeviceFault { reason: "GPU 0: Xid 79".to_owned(), by_job: false },
+        "over-share" => TaskState::OverShare { reason: "used 21 GiB of GPU 0, its share is 16 GiB".to_owned() },
         "own-fault" => TaskState::DeviceFault { reason: "GPU 0: Xid 31".to_owned(), by_job: true },
         _ => TaskState::Exited { code: text.strip_prefix("exit").expect("exitN").parse().expect("a code") },
     }

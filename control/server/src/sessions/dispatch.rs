@@ -1,8 +1,8 @@
 //! Tells sessions that what their node is to run has changed.
 //!
 //! One task follows the applied changes. What must stay true: the work for a change is proportional to the change, whatever the number of
-//! nodes and sessions; a node is touched when a task of it appears, ends, is to stop or gets another time limit, and when the node itself changes, and not
-//! when other nodes of its gangs report something.
+//! nodes and sessions; a node is touched when a task of it appears, ends, is to stop or gets another time limit, and when the node itself or its pool changes,
+//! and not when other nodes of its gangs report something.
 
 use super::Hub;
 use crate::consensus::Lagged;
@@ -49,8 +49,9 @@ impl Index {
         }
     }
 
-    /// Takes a change over and collects the nodes it touches.
-    pub(super) fn take(&mut self, change: &Change, touched: &mut BTreeSet<NodeId>) {
+    /// Takes a change over and collects the nodes it touches. Says whether every node may be one: which nodes a pool has is not kept here, and
+    /// pools rarely change.
+    pub(super) fn take(&mut self, change: &Change, touched: &mut BTreeSet<NodeId>) -> bool {
         match change {
             Change::Put(object) => match &**object {
                 Object::Node(node) => {
@@ -58,8 +59,10 @@ impl Index {
                 }
                 Object::Allocation(allocation) => self.put(allocation, touched),
                 Object::Job(job) => self.limit(job, touched),
+                Object::Pool(_) => return true,
                 _ => {}
             },
+            Change::Delete(Key::Pool(_)) => return true,
             Change::Delete(Key::Node(node)) => {
                 touched.insert(*node);
             }
@@ -71,6 +74,7 @@ impl Index {
             }
             Change::Delete(_) | Change::Retire(_) | Change::Audit(_) => {}
         }
+        false
     }
 
     fn put(&mut self, allocation: &Allocation, touched: &mut BTreeSet<NodeId>) {
@@ -112,11 +116,12 @@ pub(crate) async fn run(hub: Arc<Hub>) {
             match follower.next().await {
                 Ok(applied) => {
                     let mut touched = BTreeSet::new();
+                    let mut all = false;
                     for change in applied.changes.iter() {
-                        index.take(change, &mut touched);
+                        all |= index.take(change, &mut touched);
                     }
                     tracing::trace!(target: timeline::TARGET, step = "dispatched", revision = applied.revision.0);
-                    hub.touch(touched);
+                    if all { hub.touch_all() } else { hub.touch(touched) }
                 }
                 Err(Lagged::Behind { after }) => {
                     tracing::info!(revision = %after, "changes were missed: every session reads the state again");

@@ -177,7 +177,7 @@ impl Session {
     /// Sends the whole desired state, if it is another than the agent has.
     fn refresh(&mut self) -> Result<(), Over> {
         let (node, epoch) = (self.joined.node, self.joined.epoch);
-        let (stamp, tasks, cleared_gpus) = self
+        let (stamp, tasks, cleared_gpus, sharing) = self
             .hub
             .consensus
             .read(|state, revision| {
@@ -187,11 +187,13 @@ impl Session {
                 }
                 let (incarnation, revision, node_epoch) = (state.meta.incarnation, revision.0, epoch.0);
                 let cleared: Vec<v1::ClearedGpu> = there.notes.cleared_gpus.iter().map(Into::into).collect();
-                Ok((v1::Stamp { incarnation, revision, node_epoch }, state.desired_for(node), cleared))
+                let stamp = v1::Stamp { incarnation, revision, node_epoch };
+                Ok((stamp, state.desired_for(node), cleared, state.card_sharing(node)))
             })
             .map_err(|why| Over::Refused(why.to_owned()))?;
         let tasks: Vec<v1::DesiredTask> = tasks.into_iter().map(wire::desired_task).collect();
-        let fingerprint = fingerprint(&tasks, &cleared_gpus);
+        let sharing: v1::CardSharing = (&sharing).into();
+        let fingerprint = fingerprint(&tasks, &cleared_gpus, &sharing);
         if self.sent == Some(fingerprint) {
             return Ok(());
         }
@@ -200,7 +202,8 @@ impl Session {
             let (job, allocation) = (task.job, task.allocation);
             tracing::trace!(target: timeline::TARGET, step = "desired_sent", job, allocation);
         }
-        send(&self.out, ToAgent::Desired(v1::Desired { stamp: Some(stamp), tasks, cleared_gpus }))?;
+        let desired = v1::Desired { stamp: Some(stamp), tasks, cleared_gpus, sharing: Some(sharing) };
+        send(&self.out, ToAgent::Desired(desired))?;
         self.sent = Some(fingerprint);
         Ok(())
     }
@@ -250,7 +253,9 @@ impl Session {
             let (allocation, rank, state, ended_ms) = report_from_wire(report)
                 .map_err(|error| Over::Bad(refusal::fields(&[error.under(&format!("reports[{index}]"))])))?;
             let state = match state {
-                TaskState::DeviceFault { .. } if !keeps => TaskState::Signaled { signal: SIGKILL },
+                TaskState::DeviceFault { .. } | TaskState::OverShare { .. } if !keeps => {
+                    TaskState::Signaled { signal: SIGKILL }
+                }
                 state => state,
             };
             tracing::trace!(target: timeline::TARGET, step = "report_received", allocation = allocation.0);
@@ -420,10 +425,12 @@ async fn decide(hub: &Hub, author: &Author, command: Command) -> Result<Result<D
     }
 }
 
-/// FNV-1a of the encoded tasks and cleared cards: two that differ have different ones, but for one chance in 2^64.
-fn fingerprint(tasks: &[v1::DesiredTask], cleared_gpus: &[v1::ClearedGpu]) -> u64 {
+/// FNV-1a of what is encoded: two desired states that differ have different ones, but for one chance in 2^64.
+fn fingerprint(tasks: &[v1::DesiredTask], cleared_gpus: &[v1::ClearedGpu], sharing: &v1::CardSharing) -> u64 {
     let mut hash = FnvHasher::default();
-    let mut bytes = Vec::new();
+    let mut bytes = sharing.encode_length_delimited_to_vec();
+    hash.write(&bytes);
+    bytes.clear();
     for task in tasks {
         task.encode_length_delimited(&mut bytes).expect("a vector grows");
         hash.write(&bytes);

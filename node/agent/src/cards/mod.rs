@@ -9,6 +9,7 @@
 mod attempt;
 
 use crate::gpu::{CardState, GpuBackend};
+use muster_model::GpuModel;
 use muster_model::mig::MigPlacement;
 use muster_model::node::{Gpu, Withheld};
 use muster_model::request::SharingMode;
@@ -123,8 +124,11 @@ impl Cards {
 
     /// How the devices are called now.
     pub(crate) fn names(&self) -> DeviceNames {
-        let mut names =
-            DeviceNames { cards: self.gpus.iter().map(|gpu| gpu.uuid.clone()).collect(), ..DeviceNames::default() };
+        let mut names = DeviceNames {
+            cards: self.gpus.iter().map(|gpu| gpu.uuid.clone()).collect(),
+            models: self.gpus.iter().map(|gpu| gpu.model).collect(),
+            ..DeviceNames::default()
+        };
         for (card, slot) in (0_u16..).zip(self.slots.lock().iter()) {
             let Some(state) = &slot.state else { continue };
             names.instances.extend(state.instances.iter().map(|made| ((card, made.place), made.uuids.clone())));
@@ -141,6 +145,11 @@ impl Cards {
     /// How a card was driven when it was read last.
     pub(crate) fn mode(&self, card: u16) -> Option<SharingMode> {
         self.slots.lock().get(usize::from(card))?.state.as_ref().map(|state| state.mode)
+    }
+
+    /// The model of a card.
+    pub(crate) fn model(&self, card: u16) -> Option<GpuModel> {
+        self.gpus.get(usize::from(card)).map(|gpu| gpu.model)
     }
 
     /// Where the MIG instance of this number stands, if there is one; absent when the card has not been read yet.

@@ -17,7 +17,7 @@ pub use crate::task_folder::record::DeviceNode;
 use futures::future::BoxFuture;
 use muster_model::ids::Epoch;
 use muster_model::{Stop, TaskState, World};
-use muster_node_core::{ObservedTask, TaskKey, TaskSpec};
+use muster_node_core::{ObservedTask, TaskKey, TaskSpec, TaskUsers};
 use muster_runtime::Host;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,21 +117,37 @@ pub struct Fault {
     pub reason: String,
     /// The task's program made it.
     pub by_job: bool,
+    /// It is no fault of the device: the task took more of it than its share.
+    #[serde(default)]
+    pub over_share: bool,
 }
 
 impl Fault {
+    /// A fault of a device, in words.
+    #[must_use]
+    pub const fn of_device(reason: String, by_job: bool) -> Self {
+        Fault { reason, by_job, over_share: false }
+    }
+
+    /// A task took more of a device than its share.
+    #[must_use]
+    pub const fn over_share(reason: String) -> Self {
+        Fault { reason, by_job: true, over_share: true }
+    }
+
     /// How a task ends that had this fault and would have ended as `state` without it: what completed, ran out of time or was fenced did so.
     #[must_use]
     pub fn end(self, state: TaskState) -> TaskState {
         match state {
-            TaskState::Stopped | TaskState::Signaled { .. } => {
-                TaskState::DeviceFault { reason: self.reason, by_job: self.by_job }
-            }
-            TaskState::Exited { code } if code != 0 => {
-                TaskState::DeviceFault { reason: self.reason, by_job: self.by_job }
-            }
+            TaskState::Stopped | TaskState::Signaled { .. } => self.state(),
+            TaskState::Exited { code } if code != 0 => self.state(),
             other => other,
         }
+    }
+
+    fn state(self) -> TaskState {
+        let Fault { reason, by_job, over_share } = self;
+        if over_share { TaskState::OverShare { reason } } else { TaskState::DeviceFault { reason, by_job } }
     }
 }
 
@@ -194,6 +210,11 @@ pub trait Executor: Send + Sync + 'static {
 
     /// Moves a fence forward; a lower one changes nothing.
     fn push_deadline(&self, key: TaskKey, deadline_ns: u64);
+
+    /// As which users tasks run.
+    fn users(&self) -> TaskUsers {
+        TaskUsers::Agent
+    }
 
     /// Every task on record.
     fn observe(&self) -> BTreeMap<TaskKey, ObservedTask>;

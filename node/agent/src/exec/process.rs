@@ -39,8 +39,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-pub use self::config::{IsolationConfig, ProcessConfig, Users};
+pub use self::config::{IsolationConfig, ProcessConfig};
 pub use crate::shim_command::ShimCommand;
+pub use muster_node_core::TaskUsers;
 
 /// Shims being started at the same time: starting is mostly exec, which a few cores do not do faster in parallel.
 const STARTS_AT_ONCE: usize = 16;
@@ -427,6 +428,10 @@ impl Executor for ProcessExecutor {
         {
             tracing::error!(task = %key, %error, "cannot extend the disconnect deadline of a task");
         }
+    }
+
+    fn users(&self) -> TaskUsers {
+        self.0.config.isolation.as_ref().map_or(TaskUsers::Agent, |isolation| isolation.users)
     }
 
     fn observe(&self) -> BTreeMap<TaskKey, ObservedTask> {

@@ -3,7 +3,7 @@
 //!
 //! A card obeys one caller at a time, and cards are asked side by side. What must stay true of every backend: a call about one card never waits for another; a card changes its mode only when it is empty; an
 //! instance stands only where the geometry lets it; a step that has been taken already is taken again without harm, because a
-//! plan is made anew after every failure. The limits of an MPS share travel in the client's environment, where CUDA reads them.
+//! plan is made anew after every failure. What an MPS server grants is set at the server; a client's environment can lower it, and not raise it.
 
 pub mod nvml;
 pub mod sample;
@@ -20,7 +20,7 @@ use muster_model::node::Gpu;
 use muster_model::node_links::NodeLinks;
 use muster_model::request::SharingMode;
 use muster_node_core::health::{HealthEvent, PciAddress, RecoveryAction};
-use muster_node_core::{CardSetting, CardStep};
+use muster_node_core::{CardSetting, CardStep, MpsLimits, MpsSetting};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -48,6 +48,12 @@ pub struct CardState {
     pub instances: Vec<MigInstance>,
     /// Folder of its MPS server's control pipe, while one runs.
     pub mps_pipe: Option<String>,
+    /// What that server grants its clients, as far as this agent has set it.
+    #[serde(default)]
+    pub mps_limits: Option<MpsLimits>,
+    /// The only user whose clients it takes; none: those of every user.
+    #[serde(default)]
+    pub mps_user: Option<u32>,
     /// Why nothing may be started on it, if so: a fault, or a process that Muster did not start.
     pub withheld: Option<String>,
 }
@@ -61,7 +67,7 @@ impl CardState {
             SharingMode::Mig => {
                 CardSetting::Mig(self.instances.iter().map(|one| (one.place, one.uuids.len() as u8)).collect())
             }
-            SharingMode::Mps => CardSetting::Mps,
+            SharingMode::Mps => CardSetting::Mps(MpsSetting { limits: self.mps_limits, only_user: self.mps_user }),
             SharingMode::TimeSlice => CardSetting::TimeSlice,
         }
     }
@@ -169,6 +175,16 @@ pub trait GpuBackend: Send + Sync + 'static {
     /// How often to look for processes that Muster did not start; none where there cannot be any.
     fn processes_every(&self) -> Option<Duration> {
         None
+    }
+
+    /// How often to look what tasks take of the cards that they share; none where nobody can take more than its share.
+    fn shares_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Lets go of these clients of a card's MPS server, which are about to be killed: work of theirs that is under way could take the server along.
+    fn end_mps_clients(&self, _card: u16, _pids: Vec<u32>) -> GpuAnswer<'_, ()> {
+        std::future::ready(Ok(())).boxed()
     }
 
     /// What the driver wants to be done about a card, where it tells.

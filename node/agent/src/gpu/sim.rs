@@ -10,8 +10,8 @@ use futures::stream::{BoxStream, StreamExt};
 use muster_model::mig::{self, MigPlacement};
 use muster_model::node::Gpu;
 use muster_model::request::SharingMode;
-use muster_node_core::CardStep;
 use muster_node_core::health::{HealthEvent, PciAddress, RecoveryAction};
+use muster_node_core::{CardStep, MpsStart};
 use muster_runtime::Files;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -164,15 +164,20 @@ fn apply(state: &mut CardState, step: CardStep, is_empty: bool, next_handle: &mu
         CardStep::EnableMig if state.model.facts().mig.is_none() => return Err(format!("{} has no MIG", state.model)),
         CardStep::EnableMig => return set_mode(state, step, is_empty, (SharingMode::Whole, SharingMode::Mig)),
         CardStep::DisableMig => return set_mode(state, step, is_empty, (SharingMode::Mig, SharingMode::Whole)),
-        CardStep::StartMps => {
+        CardStep::StartMps(MpsStart { limits, user, for_all }) => {
             set_mode(state, step, is_empty, (SharingMode::Whole, SharingMode::Mps))?;
             state.mps_pipe = Some(format!("/run/muster/mps/{}", state.uuid));
+            (state.mps_limits, state.mps_user) = (Some(limits), user.filter(|_| !for_all));
         }
+        CardStep::SetMpsLimits(_) if state.mps_pipe.is_none() => return Err("no MPS server runs on it".to_owned()),
+        CardStep::SetMpsLimits(limits) => state.mps_limits = Some(limits),
         CardStep::StopMps => {
             set_mode(state, step, is_empty, (SharingMode::Mps, SharingMode::Whole))?;
-            state.mps_pipe = None;
+            (state.mps_pipe, state.mps_limits, state.mps_user) = (None, None, None);
         }
-        CardStep::SetTimeSlice => return set_mode(state, step, is_empty, (SharingMode::Whole, SharingMode::TimeSlice)),
+        CardStep::SetTimeSlice(_) => {
+            return set_mode(state, step, is_empty, (SharingMode::Whole, SharingMode::TimeSlice));
+        }
         CardStep::ClearTimeSlice => {
             return set_mode(state, step, is_empty, (SharingMode::TimeSlice, SharingMode::Whole));
         }
@@ -240,6 +245,8 @@ fn fresh(gpus: &[Gpu], boot_id: &str) -> Kept {
         mode: SharingMode::Whole,
         instances: Vec::new(),
         mps_pipe: None,
+        mps_limits: None,
+        mps_user: None,
         withheld: None,
     };
     Kept { boot_id: boot_id.to_owned(), next_handle: 1, cards: gpus.iter().map(card).collect() }

@@ -27,9 +27,9 @@ enum MadeBy {
 
 impl Holder {
     pub(super) fn fault(&self, card: usize, cause: &str, by_job: bool) -> Fault {
-        let at_server = |who: String| Fault { reason: format!("GPU {card}: {cause}; {who}"), by_job: false };
+        let at_server = |who: String| Fault::of_device(format!("GPU {card}: {cause}; {who}"), false);
         match self.made_by {
-            MadeBy::Itself => Fault { reason: format!("GPU {card}: {cause}"), by_job },
+            MadeBy::Itself => Fault::of_device(format!("GPU {card}: {cause}"), by_job),
             MadeBy::Neighbour(job, rank) => {
                 at_server(format!("another client of the same MPS server, rank {rank} of job {job}, made it"))
             }

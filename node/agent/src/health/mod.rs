@@ -6,6 +6,7 @@
 mod holders;
 mod kernel_log;
 mod readings;
+mod shares;
 mod sources;
 mod strangers;
 
@@ -17,6 +18,7 @@ use crate::stored::{self, KeptHealth};
 use muster_model::bounds::{GPUS_PER_NODE_MAX, MIG_SLICES_MAX, TEXT_BYTES_MAX};
 use muster_model::mig::MigPlacement;
 use muster_model::node::{ClearedGpu, Gpu, Withheld};
+use muster_model::sharing::CardSharing;
 use muster_model::task::{DeviceHold, HoldMode};
 use muster_model::validate::clipped;
 use muster_node_core::TaskKey;
@@ -64,6 +66,8 @@ pub(crate) struct Health {
     last_xids: Mutex<BTreeMap<u16, u16>>,
     /// Who uses each card, as of the last look; a card that could not be looked at is not in it.
     users: Mutex<BTreeMap<u16, Vec<User>>>,
+    /// How cards are shared, as the control plane has it.
+    sharing: Mutex<CardSharing>,
 }
 
 /// A process on a card.
@@ -113,6 +117,7 @@ impl Health {
             stored: Mutex::new(None),
             last_xids: Mutex::default(),
             users: Mutex::default(),
+            sharing: Mutex::default(),
         };
         health.follow(effects);
         health.store().await?;

@@ -4,7 +4,7 @@
 //! is read after the cards, so that the number of a MIG instance can be placed.
 
 use super::kernel_log::{self, Heard};
-use super::{Health, Tell, strangers};
+use super::{Health, Tell, shares, strangers};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use muster_node_core::health::{GpuUuid, HealthEvent, KernelEvent, XidEvent};
@@ -40,6 +40,9 @@ impl Health {
         }
         if let Some(every) = self.parts.backend.processes_every() {
             sources.push(self.parts.host.spawn(strangers::watch(self.clone(), every, tell.clone())));
+        }
+        if let Some(every) = self.parts.backend.shares_every() {
+            sources.push(self.parts.host.spawn(shares::watch(self.clone(), every)));
         }
         sources.into_iter().map(Source).collect()
     }

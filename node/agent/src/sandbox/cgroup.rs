@@ -112,11 +112,11 @@ fn hierarchies(mounts: &str, own: &str) -> Vec<Hierarchy> {
 /// Tries whether groups can be made in a hierarchy.
 fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Cgroup> {
     let (base, mut controllers) = if hierarchy.is_v2 {
-        let base = unified_base(hierarchy).join(format!("muster/{name}"));
+        let base = base_of(hierarchy).join(format!("muster/{name}"));
         std::fs::create_dir_all(&base)?;
         (base.clone(), enable(&base, &hierarchy.mounted_at)?)
     } else {
-        (hierarchy.own.join(format!("muster/{name}")), hierarchy.controllers.clone())
+        (base_of(hierarchy).join(format!("muster/{name}")), hierarchy.controllers.clone())
     };
     // What is tried to see whether the hierarchy can be used; others may try at the same time.
     let trial = base.join(format!("trial-{}", std::process::id()));
@@ -132,11 +132,13 @@ fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Cgroup> {
     Ok(Cgroup { is_v2: hierarchy.is_v2, controllers, base })
 }
 
-/// Version 2 lets a group with processes have no children with controllers. So root makes groups at the top, where a restart of the agent's own unit does
-/// not touch them. Another user can make them only below its own group, without controllers.
-fn unified_base(hierarchy: &Hierarchy) -> PathBuf {
+/// Version 2 lets a group with processes have no children with controllers. In version 1 whatever is taken of the devices of a group is taken of those below
+/// it, and systemd writes a unit's devices anew at each `daemon-reload`. So root makes these groups at the top, out of reach of the agent's own unit.
+/// Another user can make them only below its own group, without controllers.
+fn base_of(hierarchy: &Hierarchy) -> PathBuf {
     let is_root = nix::unistd::geteuid().is_root();
-    if is_root { hierarchy.mounted_at.clone() } else { hierarchy.own.clone() }
+    let at_top = hierarchy.is_v2 || hierarchy.controllers.contains(&Controller::Devices);
+    if is_root && at_top { hierarchy.mounted_at.clone() } else { hierarchy.own.clone() }
 }
 
 /// Enables what the hierarchy has for the groups below `base`; gives what is enabled.

@@ -633,6 +633,7 @@ async fn a_lagging_control_node_neither_kills_nor_revives() {
             stamp: Some(v1::Stamp { incarnation: 1, revision: 1, node_epoch: 1 }),
             tasks: vec![crate::control::to_wire(&spec(2, 0, "true"), false)],
             cleared_gpus: Vec::new(),
+            sharing: None,
         };
         state.reports.clear();
     });
@@ -672,6 +673,7 @@ async fn a_session_is_on_disk_once_and_nothing_older_is_taken_after_a_crash() {
             stamp: Some(v1::Stamp { incarnation: 1, revision: 4, node_epoch: 1 }),
             tasks: vec![crate::control::to_wire(&spec(4, 0, "sleep 1000"), false)],
             cleared_gpus: Vec::new(),
+            sharing: None,
         };
         state.reports.clear();
     });

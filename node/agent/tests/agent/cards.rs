@@ -6,8 +6,16 @@ use muster_model::GpuModel;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::node::Gpu;
 use muster_model::request::SharingMode;
-use muster_node_core::CardStep;
+use muster_model::sharing::TimeSlice;
+use muster_node_core::{CardStep, MpsLimits, MpsStart};
 use muster_runtime::real;
+
+const START_MPS: CardStep = CardStep::StartMps(MpsStart {
+    limits: MpsLimits { percent: 50, memory_mib: 1_024 },
+    user: Some(7),
+    for_all: false,
+});
+const SET_TIME_SLICE: CardStep = CardStep::SetTimeSlice(TimeSlice::Medium);
 
 pub(crate) fn gpus(models: &[GpuModel]) -> Vec<Gpu> {
     (0..).zip(models).map(|(index, model)| Gpu::usual("node", index, *model)).collect()
@@ -57,16 +65,21 @@ async fn instances_stand_only_where_the_geometry_lets_them() {
 async fn a_card_changes_its_mode_only_when_empty() {
     let gpus = SimGpus::open(gpus(&[GpuModel::H100]), "b", None).expect("new cards");
     gpus.set_busy(0, true);
-    for step in [CardStep::EnableMig, CardStep::StartMps, CardStep::SetTimeSlice] {
+    for step in [CardStep::EnableMig, START_MPS, SET_TIME_SLICE] {
         refused(&gpus, 0, step).await;
     }
     gpus.set_busy(0, false);
-    take(&gpus, 0, CardStep::StartMps).await;
+    take(&gpus, 0, START_MPS).await;
     refused(&gpus, 0, CardStep::EnableMig).await;
-    refused(&gpus, 0, CardStep::SetTimeSlice).await;
+    refused(&gpus, 0, SET_TIME_SLICE).await;
+    let more = MpsLimits { percent: 60, memory_mib: 2_048 };
+    assert_eq!(state(&gpus, 0).await.mps_user, Some(7));
+    take(&gpus, 0, CardStep::SetMpsLimits(more)).await;
+    assert_eq!(state(&gpus, 0).await.mps_limits, Some(more));
     take(&gpus, 0, CardStep::StopMps).await;
-    take(&gpus, 0, CardStep::SetTimeSlice).await;
-    refused(&gpus, 0, CardStep::StartMps).await;
+    refused(&gpus, 0, CardStep::SetMpsLimits(more)).await;
+    take(&gpus, 0, SET_TIME_SLICE).await;
+    refused(&gpus, 0, START_MPS).await;
     take(&gpus, 0, CardStep::ClearTimeSlice).await;
     assert_eq!(state(&gpus, 0).await.mode, SharingMode::Whole);
 }

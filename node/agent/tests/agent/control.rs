@@ -111,7 +111,8 @@ impl Cluster {
             let revision = state.desired.stamp.as_ref().map_or(1, |stamp| stamp.revision + 1);
             let stamp = v1::Stamp { incarnation: 1, revision, node_epoch: state.epoch };
             let tasks = tasks.iter().map(|(spec, stop)| to_wire(spec, *stop)).collect();
-            state.desired = v1::Desired { stamp: Some(stamp), tasks, cleared_gpus: state.cleared.clone() };
+            state.desired =
+                v1::Desired { stamp: Some(stamp), tasks, cleared_gpus: state.cleared.clone(), sharing: None };
             state.desired.clone()
         });
         self.send(ToAgent::Desired(desired));

@@ -223,7 +223,7 @@ async fn a_fault_of_a_task_that_has_no_folder_yet_is_its_cause() {
     let bench = Bench::open(dir.path()).await;
     let task = bench.start(spec(1, 0, "exec sleep 1000"), 600 * S);
     assert!(!dir.path().join("tasks/1.0").exists());
-    bench.exec.fault(task, Fault { reason: "GPU 0: Xid 79".to_owned(), by_job: false });
+    bench.exec.fault(task, Fault::of_device("GPU 0: Xid 79".to_owned(), false));
     let over = bench.wait(task, |task| matches!(task.phase, Phase::Over { .. })).await;
     let is_fault =
         |state: &TaskState| matches!(state, TaskState::DeviceFault { reason, .. } if reason == "GPU 0: Xid 79");

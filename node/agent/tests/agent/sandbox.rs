@@ -2,19 +2,19 @@
 //! namespaces; a host that gives neither says so, and fails where nothing may be skipped.
 
 use crate::bench::{Bench, S, is_alive, lines, shim, spec};
-use muster_agent::exec::process::{IsolationConfig, ProcessConfig, Users};
+use muster_agent::exec::process::{IsolationConfig, ProcessConfig};
 use muster_agent::exec::{DeviceNode, Executor, Owner, Stream};
 use muster_agent::sandbox::probe::{Findings, find_out, forget};
 use muster_agent::task_folder::TaskFolder;
 use muster_agent::task_folder::record::{Controller, ShimRecord};
 use muster_model::TaskState;
 use muster_model::task::{DeviceHold, HoldMode};
-use muster_node_core::{TaskKey, TaskSpec};
+use muster_node_core::{TaskKey, TaskSpec, TaskUsers};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const FAR: u64 = 3_600 * S;
@@ -66,7 +66,7 @@ impl Site {
 
     pub(crate) async fn open_with(&self, adjust: impl FnOnce(&mut ProcessConfig)) -> Bench {
         let isolation = IsolationConfig {
-            users: self.is_full().then_some(Users::PerTenant { base: BASE }),
+            users: if self.is_full() { TaskUsers::PerTenant { base: BASE } } else { TaskUsers::Agent },
             writable: vec![self.dir.path().to_owned()],
             cgroups: self.found.cgroups.clone(),
             pids_max: 100,
@@ -245,6 +245,120 @@ async fn a_task_opens_its_own_card_and_no_others() {
     let no_driver = "No such device or address";
     assert_eq!(said[..4], [no_driver, no_driver, "Operation not permitted", "No such file"], "{said:?}");
     assert_eq!(said[4..], ["Operation not permitted", "Permission denied", "nvidia-cap9"], "{said:?}");
+    bench.exec.kill(other);
+    assert_eq!(bench.over(other).await.0, TaskState::Stopped);
+}
+
+/// Loads a program that refuses the devices of GPUs and attaches it to a group as systemd does: those of groups above count too (`BPF_F_ALLOW_MULTI`).
+fn attach_fence(group: &Path) -> std::io::Result<()> {
+    const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> u64 {
+        code as u64 | ((to | from << 4) as u64) << 8 | (offset as u16 as u64) << 16 | (immediate as u32 as u64) << 32
+    }
+    let program = [
+        // The major number.
+        instruction(0x61, 2, 1, 4, 0),
+        instruction(0xb7, 0, 0, 0, 1),
+        instruction(0x55, 2, 0, 1, 195),
+        instruction(0xb7, 0, 0, 0, 0),
+        instruction(0x95, 0, 0, 0, 0),
+    ];
+    // `union bpf_attr` in linux/bpf.h; BPF_PROG_LOAD of BPF_PROG_TYPE_CGROUP_DEVICE, then BPF_PROG_ATTACH as BPF_CGROUP_DEVICE.
+    let mut load = [0_u64; 6];
+    load[0] = 15 | (program.len() as u64) << 32;
+    load[1] = program.as_ptr() as u64;
+    load[2] = c"GPL".as_ptr() as u64;
+    let call = |what: i64, attributes: &[u64]| {
+        // SAFETY: the attributes and what they point to live until the call returns; the size is theirs.
+        let answer = unsafe { libc::syscall(libc::SYS_bpf, what, attributes.as_ptr(), size_of_val(attributes)) };
+        if answer < 0 { Err(std::io::Error::last_os_error()) } else { Ok(answer as u64) }
+    };
+    let loaded = call(5, &load)?;
+    let group = File::open(group)?;
+    let target = std::os::fd::AsRawFd::as_raw_fd(&group) as u64;
+    call(8, &[target | loaded << 32, 6 | 2 << 32]).map(drop)
+}
+
+/// The group of a unit of systemd, which this process enters, in every hierarchy that fences devices.
+struct Unit(Vec<(bool, PathBuf, PathBuf)>);
+
+impl Unit {
+    fn enter() -> Self {
+        let name = format!("muster-unit-{}", std::process::id());
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        let mut groups = Vec::new();
+        for line in mounts.lines() {
+            let (before, after) = line.split_once(" - ").expect("as in proc_pid_mountinfo(5)");
+            let (at, after) = (before.split(' ').nth(4).expect("a folder"), after.split(' ').collect::<Vec<_>>());
+            let is_v2 = after[0] == "cgroup2";
+            if !is_v2 && !(after[0] == "cgroup" && after[2].split(',').any(|name| name == "devices")) {
+                continue;
+            }
+            let (top, group) = (PathBuf::from(at), Path::new(at).join(&name));
+            std::fs::create_dir(&group).expect("root makes groups");
+            std::fs::write(group.join("cgroup.procs"), "0").expect("this process enters");
+            groups.push((is_v2, top, group));
+        }
+        Unit(groups)
+    }
+
+    /// What systemd does to a unit at `daemon-reload`: it writes the unit's devices anew, and those of GPUs are none of them.
+    fn reload(&self) {
+        for (is_v2, _, group) in &self.0 {
+            if *is_v2 {
+                attach_fence(group).expect("the kernel takes the program");
+                continue;
+            }
+            let write = |file: &str, line: &str| std::fs::write(group.join(file), line).expect("the kernel takes it");
+            write("devices.deny", "a");
+            for line in ["c 1:3 rwm", "c 1:5 rwm", "c 1:7 rwm", "c 1:8 rwm", "c 1:9 rwm", "c 5:* rwm", "c 136:* rwm"] {
+                write("devices.allow", line);
+            }
+        }
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        for (_, top, group) in &self.0 {
+            let _ = std::fs::write(top.join("cgroup.procs"), "0");
+            let _ = std::fs::remove_dir(group);
+        }
+    }
+}
+
+/// nvidia-container-toolkit #48: after `systemctl daemon-reload` running tasks have lost their GPUs. The agent's unit is not the tasks'.
+#[tokio::test]
+async fn a_daemon_reload_takes_no_card_from_a_running_task() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("skipped: needs root");
+    }
+    let unit = Unit::enter();
+    let Some(site) = site() else { return };
+    if !site.is_full() || !site.has(Controller::Devices) {
+        return println!("skipped: needs control groups that fence devices");
+    }
+    let bench = site.open().await;
+    let card = |minor| DeviceNode { name: format!("nvidia{minor}"), major: 195, minor };
+    let other = bench.start_with(spec(1, 1, "exec sleep 600"), FAR, vec![card(78)]);
+    bench.running(other).await;
+    let look = "for name in nvidia77 nvidia78; do { : < /dev/$name; } 2>&1 | sed 's/.*: //'; done";
+    let script = format!("export LC_ALL=C; {look}; while [ ! -e $HOME/reloaded ]; do sleep 0.02; done; {look}");
+    let own = bench.start_with(spec(1, 0, &script), FAR, vec![card(77)]);
+    bench.running(own).await;
+    lines(&site.path("data/tasks/1.0/stdout"), 2).await;
+    unit.reload();
+    // The unit itself has lost them, so it was done.
+    let node = site.path("nvidia77");
+    let (kind, mode) = (nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::from_bits_truncate(0o666));
+    let opened = || File::open(&node).expect_err("there is no driver").raw_os_error();
+    if nix::sys::stat::mknod(&node, kind, mode, nix::sys::stat::makedev(195, 77)).is_ok() {
+        assert_eq!(opened(), Some(libc::EPERM));
+    }
+    std::fs::write(site.path("data/tasks/1.0/work/reloaded"), "").expect("the task's own folder");
+    assert_eq!(bench.over(own).await.0, TaskState::Exited { code: 0 });
+    let (said, _) = bench.output(own, Stream::Stdout).await;
+    let seen = ["No such device or address", "Operation not permitted"];
+    assert_eq!(said.lines().collect::<Vec<_>>(), [seen, seen].concat());
     bench.exec.kill(other);
     assert_eq!(bench.over(other).await.0, TaskState::Stopped);
 }

@@ -1,6 +1,6 @@
 //! Helpers that die, cards that hang, and what is left half done.
 
-use crate::host::{Host, create, destroy, kill_helper, place, places, refused, state, take, until};
+use crate::host::{Host, START_MPS, create, destroy, kill_helper, place, places, refused, state, take, until};
 use muster_agent::gpu::{GpuBackend, GpuError};
 use muster_gpu_double::{Effect, Fleet, Refusal, Rule};
 use muster_model::mig::MigShape::{G1, G1Media, G3, G4, G7};
@@ -222,7 +222,7 @@ async fn a_caller_who_is_not_root_is_told() {
     let error = gpus.state(0).await.unwrap_err().to_string();
     assert!(error.contains("Insufficient Permissions"), "{error}");
     host.faults.no_permission(false).unwrap();
-    assert!(refused(&gpus, 0, CardStep::StartMps).await.contains("in mode mig"));
+    assert!(refused(&gpus, 0, START_MPS).await.contains("in mode mig"));
 }
 
 #[tokio::test]

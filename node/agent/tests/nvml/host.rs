@@ -4,13 +4,20 @@ use muster_agent::gpu::nvml::{NvmlConfig, NvmlGpus};
 use muster_agent::gpu::{CardState, GpuBackend, GpuError};
 use muster_gpu_double::{Faults, Fleet, library_beside, library_into};
 use muster_model::mig::{MigPlacement, MigShape};
-use muster_node_core::CardStep;
+use muster_model::sharing::TimeSlice;
+use muster_node_core::{CardStep, MpsLimits, MpsStart};
 use muster_runtime::real;
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
 pub(crate) const BOOT: &str = "boot-1";
+
+/// A server that grants everything, for the agent's own user.
+pub(crate) const MPS: MpsStart =
+    MpsStart { limits: MpsLimits { percent: 100, memory_mib: 81_920 }, user: None, for_all: false };
+pub(crate) const START_MPS: CardStep = CardStep::StartMps(MPS);
+pub(crate) const SET_TIME_SLICE: CardStep = CardStep::SetTimeSlice(TimeSlice::Medium);
 
 pub(crate) struct Host {
     pub(crate) faults: Faults,

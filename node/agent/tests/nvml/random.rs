@@ -3,14 +3,14 @@
 //! What must stay true: the model below knows the rules only by `muster_model::mig` and by the trait's promises; a step that failed because its helper was
 //! killed may have been taken or not, and what is read then counts.
 
-use crate::host::{Host, create, destroy, kill_helper, place, until};
+use crate::host::{Host, SET_TIME_SLICE, START_MPS, create, destroy, kill_helper, place, until};
 use muster_agent::gpu::nvml::NvmlGpus;
 use muster_agent::gpu::{CardState, GpuBackend, GpuError};
 use muster_gpu_double::{Effect, Fleet, Rule};
 use muster_model::gpu::{GpuModel, MigFamily};
 use muster_model::mig::{MigPlacement, MigShape, can_stand};
 use muster_model::request::SharingMode;
-use muster_node_core::CardStep;
+use muster_node_core::{CardStep, MpsLimits};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -69,9 +69,11 @@ impl Expected {
             }
             CardStep::EnableMig => (SharingMode::Whole, SharingMode::Mig),
             CardStep::DisableMig => (SharingMode::Mig, SharingMode::Whole),
-            CardStep::StartMps => (SharingMode::Whole, SharingMode::Mps),
+            CardStep::StartMps(_) => (SharingMode::Whole, SharingMode::Mps),
             CardStep::StopMps => (SharingMode::Mps, SharingMode::Whole),
-            CardStep::SetTimeSlice => (SharingMode::Whole, SharingMode::TimeSlice),
+            // Sets nothing that shows in the mode, and needs a server.
+            CardStep::SetMpsLimits(_) => return (self.mode == SharingMode::Mps).then_some(next),
+            CardStep::SetTimeSlice(_) => (SharingMode::Whole, SharingMode::TimeSlice),
             CardStep::ClearTimeSlice => (SharingMode::TimeSlice, SharingMode::Whole),
         };
         if self.mode == to {
@@ -100,9 +102,10 @@ fn steps() -> impl Strategy<Value = CardStep> {
         5 => places().prop_map(|at| destroy(at.shape, at.start)),
         4 => Just(CardStep::EnableMig),
         2 => Just(CardStep::DisableMig),
-        1 => Just(CardStep::StartMps),
+        1 => Just(START_MPS),
         1 => Just(CardStep::StopMps),
-        1 => Just(CardStep::SetTimeSlice),
+        1 => Just(SET_TIME_SLICE),
+        1 => Just(CardStep::SetMpsLimits(MpsLimits { percent: 25, memory_mib: 20_480 })),
         1 => Just(CardStep::ClearTimeSlice),
     ]
 }

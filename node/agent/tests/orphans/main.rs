@@ -4,15 +4,14 @@
 #[allow(dead_code, reason = "shared with the tests of the backend")]
 mod host;
 
-use crate::host::{Host, state, take};
+use crate::host::{Host, START_MPS, state, take};
 use muster_agent::exec::process::{ProcessConfig, ProcessExecutor, ShimCommand};
 use muster_agent::exec::{Executor, Launch};
 use muster_agent::gpu::GpuBackend;
-use muster_agent::gpu::nvml::MpsLimits;
 use muster_gpu_double::Fleet;
 use muster_model::ids::{AllocationId, Epoch, Rank};
 use muster_model::request::SharingMode;
-use muster_node_core::{CardStep, Phase, TaskKey, TaskSpec};
+use muster_node_core::{CardStep, MpsLimits, Phase, TaskKey, TaskSpec};
 use muster_runtime::real;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,15 +35,15 @@ async fn the_driver_s_helper_and_daemons_outlive_a_shim_that_is_killed() {
     let machine = real::host("test", host.folder.path().join("host"));
     exec.attach(&machine, changed.clone()).await.expect("the folder can be read");
     let gpus = Arc::new(host.gpus());
-    take(&gpus, 1, CardStep::StartMps).await;
+    take(&gpus, 1, START_MPS).await;
     let helper = gpus.helper_pid();
     // Commands come and go all the while, and none of them is reaped by somebody else.
     let asking = gpus.clone();
     let commands = tokio::spawn(async move {
-        let limits = MpsLimits { thread_percentage: Some(50), memory_mib: None };
+        let limits = CardStep::SetMpsLimits(MpsLimits { percent: 50, memory_mib: 2_048 });
         let mut failures = Vec::new();
         for _ in 0..60 {
-            failures.extend(asking.set_mps_limits(1, limits).await.err());
+            failures.extend(asking.take(1, limits).await.err());
         }
         failures
     });

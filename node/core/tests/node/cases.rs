@@ -1,14 +1,16 @@
 //! Plans, stamps, environments, reports and the meter, case by case.
 
 use crate::world::{PREEMPTED, desired, hold, key, mig, observed, over, running, spec, work};
-use muster_model::ids::{Epoch, Revision};
+use muster_model::capacity::shares::mps_limit_mib;
+use muster_model::ids::{Epoch, Revision, TenantId};
 use muster_model::mig::{MigPlacement, MigShape};
+use muster_model::sharing::{CardSharing, TimeSlice};
 use muster_model::task::{CleanUp, HoldMode, TaskState};
 use muster_model::validate::bounds;
-use muster_model::{Checkpoint, Stop, World};
+use muster_model::{Checkpoint, GpuModel, Stop, World};
 use muster_node_core::{
-    CardSetting, CardStep, Desired, DeviceNames, Gate, Meter, Observed, Report, Reports, Stamp, Step, TaskKey,
-    TaskSpec, env, plan,
+    CardSetting, CardStep, Desired, DeviceNames, Gate, Meter, MpsLimits, MpsSetting, MpsStart, Observed, Report,
+    Reports, Stamp, Step, TaskKey, TaskSpec, TaskUsers, env, plan,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -108,10 +110,10 @@ fn a_task_is_stopped_as_the_cause_asks_for_and_told_so_once() {
 fn a_card_changes_mode_only_when_its_last_task_is_gone() {
     let wanted = || vec![(spec(20, 0, vec![hold(0, WHOLE)]), false)];
     let share = || spec(10, 0, vec![hold(0, HoldMode::Mps { percent: 30, memory_mib: 1 })]);
-    check(wanted(), vec![(share(), running())], vec![CardSetting::Mps], &[not_desired()]);
-    check(wanted(), vec![(share(), over(TaskState::Stopped))], vec![CardSetting::Mps], &[]);
+    check(wanted(), vec![(share(), running())], vec![mps()], &[not_desired()]);
+    check(wanted(), vec![(share(), over(TaskState::Stopped))], vec![mps()], &[]);
     let mut node = observed(vec![(share(), over(TaskState::Stopped))]);
-    node.cards[0].setting = Some(CardSetting::Mps);
+    node.cards[0].setting = Some(mps());
     assert_eq!(card_steps(&desired(wanted(), 1), &node, 0), [CardStep::StopMps]);
 }
 
@@ -223,9 +225,22 @@ fn keys_have_one_name() {
     }
 }
 
+/// A server that grants everything.
+fn mps() -> CardSetting {
+    let limits = Some(MpsLimits { percent: 100, memory_mib: 80 << 10 });
+    CardSetting::Mps(MpsSetting { limits, only_user: None })
+}
+
+/// What a share of an H100 is granted, with a server for the agent's own user.
+fn start(percent: u8, memory_mib: u64) -> MpsStart {
+    let limits = MpsLimits { percent, memory_mib: mps_limit_mib(GpuModel::H100, memory_mib) };
+    MpsStart { limits, user: None, for_all: false }
+}
+
 fn names() -> DeviceNames {
     DeviceNames {
         cards: vec!["GPU-a".to_owned(), "GPU-b".to_owned()],
+        models: vec![GpuModel::H100; 2],
         instances: [((1, MigPlacement { shape: MigShape::G1, start: 3 }), vec!["MIG-x".to_owned()])].into(),
         mps_pipes: [(0, "/run/mps-0".to_owned())].into(),
     }
@@ -279,7 +294,8 @@ fn shares_and_slices_are_named_so_that_cuda_finds_them() {
     let env = env::task_env(&spec(10, 0, vec![hold(0, share)]), &names()).expect("the server runs");
     assert_eq!(env["CUDA_VISIBLE_DEVICES"], "GPU-a");
     assert_eq!(env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], "25");
-    assert_eq!(env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0=2048M");
+    // The share, and the context beside it.
+    assert_eq!(env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], "0=2496M");
     assert_eq!(env["CUDA_MPS_PIPE_DIRECTORY"], "/run/mps-0");
 }
 
@@ -447,15 +463,89 @@ fn a_failed_mps_server_is_started_again_once_its_clients_have_gone() {
     let share = |id| spec(id, 0, vec![hold(0, HoldMode::Mps { percent: 30, memory_mib: 1 })]);
     let wanted = desired(vec![(share(10), false), (share(20), false)], 1);
     let mut node = observed(vec![(share(10), running())]);
-    node.cards[0].setting = Some(CardSetting::Mps);
+    node.cards[0].setting = Some(mps());
     assert_eq!(steps_of(&wanted, &node), [Step::Start(key(20, 0))]);
     node.cards[0].mps_failed = true;
     assert_eq!((steps_of(&wanted, &node), card_steps(&wanted, &node, 0)), (vec![], vec![]), "a client is there");
     node.tasks.clear();
     let wanted = desired(vec![(share(20), false)], 1);
     assert_eq!(steps_of(&wanted, &node), []);
-    assert_eq!(card_steps(&wanted, &node, 0), [CardStep::StopMps, CardStep::StartMps]);
+    assert_eq!(card_steps(&wanted, &node, 0), [CardStep::StopMps, CardStep::StartMps(start(30, 1))]);
     assert_eq!(card_steps(&desired(vec![], 1), &node, 0), [CardStep::StopMps]);
     node.cards[0].mps_failed = false;
     assert_eq!(steps_of(&wanted, &node), [Step::Start(key(20, 0))]);
+}
+
+/// A share of an H100 under MPS of a tenant.
+fn share(id: u64, tenant: u32, (percent, memory_mib): (u8, u64)) -> TaskSpec {
+    let devices = vec![hold(0, HoldMode::Mps { percent, memory_mib })];
+    TaskSpec { tenant_id: TenantId(tenant), ..spec(id, 0, devices) }
+}
+
+#[test]
+fn a_server_grants_the_largest_share_of_those_that_hold_the_card() {
+    let limits = |percent, memory_mib| start(percent, memory_mib).limits;
+    let (small, large) = (share(10, 1, (30, 2_048)), share(20, 1, (50, 1_024)));
+    let wanted = desired(vec![(small.clone(), false)], 1);
+    let mut node = observed(vec![]);
+    assert_eq!(card_steps(&wanted, &node, 0), [CardStep::StartMps(start(30, 2_048))]);
+    work(&plan(&wanted, &node).cards, &mut node);
+    assert_eq!((steps_of(&wanted, &node), card_steps(&wanted, &node, 0)), (vec![Step::Start(key(10, 0))], vec![]));
+
+    // A larger one starts when the server grants it, and what it grants goes down again when it has gone.
+    let mut node = Observed { cards: node.cards, ..observed(vec![(small.clone(), running())]) };
+    let both = desired(vec![(small.clone(), false), (large.clone(), false)], 1);
+    assert_eq!(steps_of(&both, &node), [], "the server grants 30 %");
+    assert_eq!(card_steps(&both, &node, 0), [CardStep::SetMpsLimits(limits(50, 2_048))]);
+    work(&plan(&both, &node).cards, &mut node);
+    assert_eq!((steps_of(&both, &node), card_steps(&both, &node, 0)), (vec![Step::Start(key(20, 0))], vec![]));
+    assert_eq!(card_steps(&wanted, &node, 0), [CardStep::SetMpsLimits(limits(30, 2_048))]);
+
+    // An agent that comes back does not know what is set.
+    node.cards[0].setting = Some(CardSetting::Mps(MpsSetting::default()));
+    assert_eq!(steps_of(&both, &node), []);
+    assert_eq!(card_steps(&both, &node, 0), [CardStep::SetMpsLimits(limits(50, 2_048))]);
+}
+
+#[test]
+fn a_server_of_one_user_takes_no_task_of_another() {
+    let users = TaskUsers::PerTenant { base: 1_000 };
+    let wanted = desired(vec![(share(10, 1, (30, 1)), false), (share(20, 2, (30, 1)), false)], 1);
+    let mut node = Observed { users, ..observed(vec![]) };
+    let for_all = MpsStart { user: Some(1_001), for_all: true, ..start(30, 1) };
+    assert_eq!(card_steps(&wanted, &node, 0), [CardStep::StartMps(for_all)]);
+    let server = |only_user| CardSetting::Mps(MpsSetting { limits: Some(for_all.limits), only_user });
+    node.cards[0].setting = Some(server(None));
+    assert_eq!(steps_of(&wanted, &node), [Step::Start(key(10, 0)), Step::Start(key(20, 0))]);
+
+    // The driver could not do that.
+    node.cards[0].setting = Some(server(Some(1_001)));
+    assert_eq!(steps_of(&wanted, &node), [Step::Start(key(10, 0))], "the other waits");
+    assert_eq!(card_steps(&wanted, &node, 0), []);
+    // Once the card is its own it gets a server of its own.
+    let wanted = desired(vec![(share(20, 2, (30, 1)), false)], 1);
+    assert_eq!(steps_of(&wanted, &node), []);
+    let own = MpsStart { user: Some(1_002), ..for_all };
+    assert_eq!(card_steps(&wanted, &node, 0), [CardStep::StopMps, CardStep::StartMps(own)]);
+    let mut held = Observed { cards: node.cards, users, ..observed(vec![(share(30, 1, (30, 1)), running())]) };
+    held.tasks.get_mut(&key(30, 0)).expect("it is there").stopping = muster_node_core::Stopping::Gracefully;
+    assert_eq!(card_steps(&wanted, &held, 0), [], "somebody is on it");
+    // One user for all tasks needs no more than a server of that user.
+    let one = Observed { users: TaskUsers::One(7), ..observed(vec![]) };
+    let own = MpsStart { user: Some(7), ..start(30, 1) };
+    assert_eq!(card_steps(&wanted, &one, 0), [CardStep::StartMps(own)]);
+}
+
+#[test]
+fn turns_on_a_card_are_as_long_as_the_pool_has_them() {
+    let task = spec(10, 0, vec![hold(0, HoldMode::TimeSlice { memory_mib: 1 })]);
+    for length in TimeSlice::ALL {
+        let sharing = CardSharing { time_slice: length, ..CardSharing::default() };
+        let wanted = Desired { sharing, ..desired(vec![(task.clone(), false)], 1) };
+        let mut node = observed(vec![]);
+        assert_eq!(card_steps(&wanted, &node, 0), [CardStep::SetTimeSlice(length)]);
+        // What is set stays while somebody has it.
+        node.cards[0].setting = Some(CardSetting::TimeSlice);
+        assert_eq!(card_steps(&wanted, &node, 0), []);
+    }
 }

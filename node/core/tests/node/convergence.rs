@@ -125,7 +125,7 @@ proptest! {
             let as_needed = match card.setting.as_ref().expect("it was read") {
                 CardSetting::Whole => holds.iter().all(|hold| hold.mode() == SharingMode::Whole),
                 CardSetting::Mig(standing) => !holds.is_empty() && holds.len() == standing.len(),
-                CardSetting::Mps | CardSetting::TimeSlice => !holds.is_empty(),
+                CardSetting::Mps(_) | CardSetting::TimeSlice => !holds.is_empty(),
             };
             prop_assert!(as_needed, "card {index} is {:?}, held by {holds:?}", card.setting);
         }

@@ -3,4 +3,5 @@
 mod cases;
 mod convergence;
 mod health;
+mod shares;
 mod world;

@@ -1,13 +1,13 @@
 //! A node that takes the steps of a plan at its word, and refuses every one that must not be taken.
 
-use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision};
+use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision, TenantId};
 use muster_model::mig::{self, MigPlacement, MigShape};
 use muster_model::request::SharingMode;
 use muster_model::task::{DeviceHold, HoldMode, TaskState};
 use muster_model::{GpuModel, Stop, StopSignal};
 use muster_node_core::{
-    CardObserved, CardSetting, CardStep, CardWork, Desired, DesiredTask, Observed, ObservedTask, Phase, Stamp, Step,
-    Stopping, TaskKey, TaskSpec,
+    CardObserved, CardSetting, CardStep, CardWork, Desired, DesiredTask, MpsLimits, MpsSetting, Observed, ObservedTask,
+    Phase, Stamp, Step, Stopping, TaskKey, TaskSpec, TaskUsers,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 
 pub(crate) const CARDS: u16 = 3;
 pub(crate) const NOW_NS: u64 = 1_000_000_000_000;
+/// The first of the users that tasks may have.
+const USERS: u32 = 2_000;
 
 pub(crate) fn key(allocation: u64, rank: u32) -> TaskKey {
     TaskKey { allocation: AllocationId(allocation), rank: Rank(rank) }
@@ -57,6 +59,7 @@ pub(crate) fn desired(tasks: Vec<(TaskSpec, bool)>, epoch: u64) -> Desired {
             .into_iter()
             .map(|(spec, stop)| (spec.key, DesiredTask { spec: Arc::new(spec), stop: stop.then_some(PREEMPTED) }))
             .collect(),
+        ..Desired::default()
     }
 }
 
@@ -96,6 +99,7 @@ pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
         now_ns: NOW_NS,
         confirmed_ns: Some(NOW_NS),
         lost: Default::default(),
+        users: TaskUsers::default(),
     }
 }
 
@@ -170,7 +174,7 @@ pub(crate) fn take_card_step(card: u16, step: CardStep, node: &mut Observed) {
         (CardStep::DisableMig, CardSetting::Mig(standing)) if standing.is_empty() && none(SharingMode::Mig) => {
             CardSetting::Whole
         }
-        (CardStep::StopMps, CardSetting::Mps) if none(SharingMode::Mps) => CardSetting::Whole,
+        (CardStep::StopMps, CardSetting::Mps(_)) if none(SharingMode::Mps) => CardSetting::Whole,
         (CardStep::ClearTimeSlice, CardSetting::TimeSlice) if none(SharingMode::TimeSlice) => CardSetting::Whole,
         (CardStep::EnableMig, CardSetting::Whole) if none(SharingMode::Whole) => CardSetting::Mig(BTreeMap::new()),
         (CardStep::CreateInstance(place, count), CardSetting::Mig(mut standing)) => {
@@ -179,8 +183,14 @@ pub(crate) fn take_card_step(card: u16, step: CardStep, node: &mut Observed) {
             standing.insert(place, count);
             CardSetting::Mig(standing)
         }
-        (CardStep::StartMps, CardSetting::Whole) if none(SharingMode::Whole) => CardSetting::Mps,
-        (CardStep::SetTimeSlice, CardSetting::Whole) if none(SharingMode::Whole) => CardSetting::TimeSlice,
+        (CardStep::StartMps(start), CardSetting::Whole) if none(SharingMode::Whole) => {
+            let only_user = start.user.filter(|_| !start.for_all);
+            CardSetting::Mps(MpsSetting { limits: Some(start.limits), only_user })
+        }
+        (CardStep::SetMpsLimits(limits), CardSetting::Mps(server)) => {
+            CardSetting::Mps(MpsSetting { limits: Some(limits), ..server })
+        }
+        (CardStep::SetTimeSlice(_), CardSetting::Whole) if none(SharingMode::Whole) => CardSetting::TimeSlice,
         (step, setting) => panic!("{step:?} on card {card}, which is {setting:?} and held by {holds:?}"),
     };
 }
@@ -213,7 +223,14 @@ fn assert_may_start(key: TaskKey, wanted: &Desired, node: &Observed) {
             (HoldMode::Mig(place), CardSetting::Mig(standing)) => {
                 standing.get(&place) == Some(&spec.compute_instances()) && !others.contains(&hold.mode)
             }
-            (HoldMode::Mps { .. }, CardSetting::Mps) | (HoldMode::TimeSlice { .. }, CardSetting::TimeSlice) => true,
+            (HoldMode::Mps { percent, .. }, CardSetting::Mps(server)) => {
+                let asked = MpsLimits::of(card.model, hold.mode).expect("a share under MPS");
+                let limits = server.limits.expect("what the server grants was set");
+                let own = node.users.of(spec.tenant_id);
+                let is_own = server.only_user.is_none() || own.is_none() || server.only_user == own;
+                is_own && limits.percent >= percent && limits.memory_mib >= asked.memory_mib
+            }
+            (HoldMode::TimeSlice { .. }, CardSetting::TimeSlice) => true,
             _ => false,
         };
         assert!(ready, "{key} starts on card {} which is {setting:?}, held by {others:?}", hold.gpu);
@@ -246,7 +263,7 @@ fn any_hold_mode() -> impl Strategy<Value = HoldMode> {
     prop_oneof![
         Just(HoldMode::Whole),
         prop::sample::select(places),
-        Just(HoldMode::Mps { percent: 20, memory_mib: 1_024 }),
+        (1_u8..=100, 1_u64..=16).prop_map(|(percent, gib)| HoldMode::Mps { percent, memory_mib: gib << 10 }),
         Just(HoldMode::TimeSlice { memory_mib: 1_024 }),
     ]
 }
@@ -254,8 +271,9 @@ fn any_hold_mode() -> impl Strategy<Value = HoldMode> {
 fn any_spec() -> impl Strategy<Value = TaskSpec> {
     // Card CARDS does not exist; allocations 10..13 and 20..23 are attempts of two jobs, 30.. of a third.
     let devices = prop::collection::btree_map(0..=CARDS, any_hold_mode(), 0..3);
-    (10_u64..34, 0_u32..3, devices).prop_map(|(allocation, rank, devices)| {
-        spec(
+    (10_u64..34, 0_u32..3, devices, 1_u32..=3).prop_map(|(allocation, rank, devices, tenant)| TaskSpec {
+        tenant_id: TenantId(tenant),
+        ..spec(
             allocation - allocation % 10 + allocation % 4,
             rank,
             devices.into_iter().map(|(g, m)| hold(g, m)).collect(),
@@ -286,9 +304,19 @@ fn any_setting() -> impl Strategy<Value = CardSetting> {
         Just(CardSetting::Whole),
         prop::sample::select(layouts)
             .prop_map(|layout| CardSetting::Mig(layout.into_iter().map(|place| (place, 1)).collect())),
-        Just(CardSetting::Mps),
+        any_server().prop_map(CardSetting::Mps),
         Just(CardSetting::TimeSlice),
     ]
+}
+
+fn any_server() -> impl Strategy<Value = MpsSetting> {
+    let limits = (1_u8..=100, 1_u64..=16).prop_map(|(percent, gib)| MpsLimits { percent, memory_mib: gib << 10 });
+    (prop::option::of(limits), prop::option::of(USERS..USERS + 3))
+        .prop_map(|(limits, only_user)| MpsSetting { limits, only_user })
+}
+
+fn any_users() -> impl Strategy<Value = TaskUsers> {
+    prop_oneof![Just(TaskUsers::Agent), Just(TaskUsers::One(USERS)), Just(TaskUsers::PerTenant { base: USERS - 1 })]
 }
 
 /// Any node whose live tasks fit together, as a record that was not corrupted shows it: each card is set as its holders need,
@@ -303,8 +331,8 @@ pub(crate) fn any_observed(from: &Desired) -> impl Strategy<Value = Observed> + 
     };
     let tasks = prop::collection::vec((one, any_phase(), 0_u8..3, any::<bool>()), 0..8);
     let settings = prop::collection::vec(any_setting(), usize::from(CARDS));
-    (tasks, settings, prop::bool::weighted(0.1)).prop_map(|(tasks, settings, t4)| {
-        let mut node = observed(Vec::new());
+    (tasks, settings, any_users(), prop::bool::weighted(0.1)).prop_map(|(tasks, settings, users, t4)| {
+        let mut node = Observed { users, ..observed(Vec::new()) };
         for (card, setting) in node.cards.iter_mut().zip(settings) {
             card.setting = Some(setting);
         }
@@ -342,7 +370,7 @@ fn add_if_consistent(node: &mut Observed, spec: TaskSpec, phase: Phase, stopping
             (HoldMode::Mig(place), CardSetting::Mig(standing)) => {
                 standing.get(&place) == Some(&task.spec.compute_instances()) && !others.contains(&hold.mode)
             }
-            (HoldMode::Mps { .. }, CardSetting::Mps) | (HoldMode::TimeSlice { .. }, CardSetting::TimeSlice) => true,
+            (HoldMode::Mps { .. }, CardSetting::Mps(_)) | (HoldMode::TimeSlice { .. }, CardSetting::TimeSlice) => true,
             _ => false,
         }
     });

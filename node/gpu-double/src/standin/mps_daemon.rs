@@ -4,10 +4,11 @@
 //! clients there are, and whether one has caused a fault, is in the fleet file, where tests change it; the logs tell of both.
 
 use super::mps_folders::Folders;
-use super::mps_log::{bytes, log};
+use super::mps_log::log;
 use crate::faults::Faults;
+use crate::files::started_ticks;
 use crate::state::card::{MIB, Process};
-use crate::state::mps::{MpsServer, MpsStatus};
+use crate::state::mps::{MpsServer, MpsStatus, bytes};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
@@ -26,9 +27,6 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Who sends no command for this long is not waited for.
 const COMMAND_MAX: Duration = Duration::from_secs(2);
 
-/// Servers of one daemon, one for each user: the real one has about as many.
-const SERVERS_MAX: usize = 48;
-
 /// Memory of the card that a server holds by itself.
 const SERVER_MEMORY_MIB: u64 = 30;
 
@@ -40,10 +38,12 @@ struct Daemon<'a> {
     servers: BTreeMap<u32, (Child, MpsServer)>,
     thread_percentage: Option<String>,
     memory_limits: Vec<(u32, String)>,
+    /// Its server takes clients of every user.
+    is_for_all: bool,
 }
 
 /// Serves until it is told to quit.
-pub(super) fn run(exe: &Path, folders: &Folders) -> io::Result<()> {
+pub(super) fn run(exe: &Path, folders: &Folders, is_for_all: bool) -> io::Result<()> {
     fs::create_dir_all(&folders.pipe)?;
     fs::create_dir_all(&folders.log)?;
     let socket = folders.socket();
@@ -58,7 +58,8 @@ pub(super) fn run(exe: &Path, folders: &Folders) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     fs::write(folders.pipe.join("nvidia-cuda-mps-control.pid"), std::process::id().to_string())?;
     let servers = BTreeMap::new();
-    let mut daemon = Daemon { exe, folders, faults, servers, thread_percentage: None, memory_limits: Vec::new() };
+    let (thread_percentage, memory_limits) = (None, Vec::new());
+    let mut daemon = Daemon { exe, folders, faults, servers, thread_percentage, memory_limits, is_for_all };
     daemon.control(format_args!("Starting control daemon using socket {}", socket.display()))?;
     daemon
         .control(format_args!("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY={pipe}"))?;
@@ -174,12 +175,11 @@ impl Daemon<'_> {
     }
 
     fn start_server(&mut self, uid: u32) -> io::Result<String> {
-        if self.servers.values().any(|(_, server)| server.uid == uid) {
+        // One server at a time: that of another user ends once its clients have gone, and until then the new one waits.
+        if self.servers.values().any(|(_, server)| server.uid == uid || self.is_for_all || !server.clients.is_empty()) {
             return Ok(String::new());
         }
-        if self.servers.len() >= SERVERS_MAX {
-            return Ok("Too many servers\n".to_owned());
-        }
+        self.end_servers()?;
         let mut command = Command::new(self.exe);
         let child = command.arg(SERVER).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let pid = child.id();
@@ -192,6 +192,8 @@ impl Daemon<'_> {
             clients: Vec::new(),
             memory_limits: self.memory_limits.clone(),
             thread_percentage: self.thread_percentage.clone(),
+            is_for_all: self.is_for_all,
+            ..MpsServer::default()
         };
         let on_cards = self.open_cards(pid)?;
         self.server_log("Other", pid, "Startup")?;
@@ -255,20 +257,31 @@ impl Daemon<'_> {
             std::thread::sleep(LOOK);
             self.look()?;
         }
+        self.end_servers()?;
+        self.control("Exit")?;
+        Ok(String::new())
+    }
+
+    fn end_servers(&mut self) -> io::Result<()> {
         for (pid, (mut child, _)) in std::mem::take(&mut self.servers) {
             drop(child.stdin.take());
             child.wait()?;
             self.control(format_args!("Server {pid} exited with status 0"))?;
         }
         let pipe = self.folders.pipe.display().to_string();
-        self.faults.change_servers(|servers| servers.retain(|server| server.pipe != pipe)).map_err(io::Error::other)?;
-        self.control("Exit")?;
-        Ok(String::new())
+        self.faults.change_servers(|servers| servers.retain(|server| server.pipe != pipe)).map_err(io::Error::other)
     }
 
     /// Notes what has become of the servers, and logs it.
     fn look(&mut self) -> io::Result<()> {
-        let now = self.faults.fleet().map_err(io::Error::other)?.mps;
+        let mut now = self.faults.fleet().map_err(io::Error::other)?.mps;
+        if now.iter().any(|server| server.has_ended(started_ticks)) {
+            let forget = |servers: &mut Vec<MpsServer>| {
+                servers.iter_mut().for_each(|server| server.forget_ended(started_ticks));
+                servers.clone()
+            };
+            now = self.faults.change_servers(forget).map_err(io::Error::other)?;
+        }
         let mut ended = Vec::new();
         let mut told = Vec::new();
         for (pid, (child, known)) in &mut self.servers {

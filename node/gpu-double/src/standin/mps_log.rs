@@ -1,4 +1,4 @@
-//! Times and amounts as the MPS daemon writes them.
+//! Times as the MPS daemon writes them.
 //!
 //! What must stay true: a line of a log begins with the time, the part that speaks, and its process id.
 
@@ -7,19 +7,6 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Bytes of a limit such as `2G`, `512M` or `0x100000`.
-pub(super) fn bytes(limit: &str) -> Option<u64> {
-    let (number, unit) = match limit.strip_suffix(['G', 'g']) {
-        Some(number) => (number, 1 << 30),
-        None => limit.strip_suffix(['M', 'm']).map_or((limit, 1), |number| (number, 1 << 20)),
-    };
-    let number = match number.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok()?,
-        None => number.parse().ok()?,
-    };
-    number.checked_mul(unit)
-}
 
 /// Appends lines in NVIDIA's form: `[2026-05-31 23:46:49.893 Control 11107] text`, in UTC.
 pub(super) fn log(file: &Path, who: &str, pid: u32, text: impl Display) -> io::Result<()> {
@@ -49,7 +36,7 @@ const fn date(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes, date};
+    use super::date;
 
     #[test]
     fn days_are_dates() {
@@ -57,13 +44,5 @@ mod tests {
         assert_eq!(date(11_016), (2000, 2, 29));
         assert_eq!(date(20_453), (2025, 12, 31));
         assert_eq!(date(20_454), (2026, 1, 1));
-    }
-
-    #[test]
-    fn limits_are_bytes() {
-        assert_eq!(bytes("2G"), Some(2 << 30));
-        assert_eq!(bytes("512M"), Some(512 << 20));
-        assert_eq!(bytes("0x10"), Some(16));
-        assert_eq!(bytes("much"), None);
     }
 }

@@ -208,7 +208,7 @@ fn stands_alone(class: &JobClass) -> bool {
 
 /// What a node has left, as placement of single tasks sees it: nothing where it takes no work, or is kept for a gang.
 fn state_of(fleet: &Fleet, there: &NodeUse) -> (u8, Vec<u16>, u64, u64) {
-    let (pool, kept) = (fleet.capacity.pool_of(&there.node), fleet.index.is_kept(there.node.id));
+    let (rules, kept) = (fleet.capacity.card_rules(&there.node), fleet.index.is_kept(there.node.id));
     let gpus = &there.node.spec.gpus;
     let Some(model) = gpus.first().map(|gpu| gpu.model) else {
         return host_of(there, kept, NO_CARDS, Vec::new());
@@ -219,8 +219,8 @@ fn state_of(fleet: &Fleet, there: &NodeUse) -> (u8, Vec<u16>, u64, u64) {
         match state {
             _ if gpu.withheld.is_some() || gpu.model != model || pinned => 0,
             None if there.is_free(index) => CARD_MILLI,
-            Some(state @ CardState::Mps { .. }) => left_milli(state, model, SharingMode::Mps, pool) as u16,
-            Some(state @ CardState::TimeSlice { .. }) => left_milli(state, model, SharingMode::TimeSlice, pool) as u16,
+            Some(state @ CardState::Mps { .. }) => left_milli(state, model, SharingMode::Mps, rules) as u16,
+            Some(state @ CardState::TimeSlice { .. }) => left_milli(state, model, SharingMode::TimeSlice, rules) as u16,
             _ => 0,
         }
     };

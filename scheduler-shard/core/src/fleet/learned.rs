@@ -9,8 +9,9 @@ use super::Fleet;
 use super::index::CardState;
 use crate::fractions::{CARD_MILLI, Fills, HALVED_AT, Outlook, STEPS, milli_of};
 use crate::job_class::JobClass;
+use muster_model::capacity::CardRules;
 use muster_model::request::SharingMode;
-use muster_model::{CellId, GpuModel, Pool};
+use muster_model::{CellId, GpuModel};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The remainders are weighed anew once this part more has come, and at least so many jobs.
@@ -140,10 +141,11 @@ impl Fleet {
         let shares = share.by_milli.clone();
         let mut outlook = Outlook { shares, came_milli: learned.came_milli, ..Outlook::default() };
         for (partition, bucket) in self.index.buckets(cell, Some(model)) {
-            let pool = self.capacity.pool_named(&partition.pool);
+            let rules =
+                CardRules { pool: self.capacity.pool_named(&partition.pool), shares: self.capacity.share_rule() };
             outlook.free_milli += bucket.free() * u64::from(CARD_MILLI);
             for (state, cards) in &bucket.shared {
-                let left = left_milli(*state, model, mode, pool);
+                let left = left_milli(*state, model, mode, rules);
                 let (left, count) = (left.min(u64::from(CARD_MILLI)) as u16, cards.len() as u64);
                 if left > 0 {
                     *outlook.remainders.entry(left).or_default() += count;
@@ -157,20 +159,30 @@ impl Fleet {
 
 /// What a shared card has left for a share of `mode`, in milli-GPU: the scarcer of compute and memory; nothing when it is driven
 /// otherwise or takes no more clients.
-pub(crate) fn left_milli(state: CardState, model: GpuModel, mode: SharingMode, pool: &Pool) -> u64 {
+pub(crate) fn left_milli(
+    state: CardState,
+    model: GpuModel,
+    mode: SharingMode,
+    CardRules { pool, shares }: CardRules<'_>,
+) -> u64 {
     let whole = u64::from(CARD_MILLI);
-    let of_memory = |used: u64| model.memory_mib().saturating_sub(used) * whole / model.memory_mib().max(1);
+    let room = shares.room_mib(model, mode, model.memory_mib());
+    // One share more has a context more.
+    let of_memory = |clients: usize, used: u64| {
+        let taken = shares.all_take_mib(model, mode, clients as u64 + 1, used);
+        room.saturating_sub(taken) * whole / model.memory_mib().max(1)
+    };
     match state {
         CardState::Mps { percent, memory_mib, clients, .. }
             if mode == SharingMode::Mps && clients < usize::from(pool.mps_clients) =>
         {
             let of_compute = u64::from(100_u32.saturating_sub(percent)) * whole / 100;
-            of_compute.min(of_memory(memory_mib))
+            of_compute.min(of_memory(clients, memory_mib))
         }
         CardState::TimeSlice { memory_mib, clients, .. }
             if mode == SharingMode::TimeSlice && clients < usize::from(pool.time_slice_replicas) =>
         {
-            of_memory(memory_mib)
+            of_memory(clients, memory_mib)
         }
         _ => 0,
     }

@@ -124,10 +124,10 @@ fn sets_of_card(
         return (Vec::new(), true);
     }
     let capacity = &trial.fleet.capacity;
-    let (domain, pool) = (capacity.domain_of(wanted.job.tenant), capacity.pool_of(&there.node));
+    let (domain, rules) = (capacity.domain_of(wanted.job.tenant), capacity.card_rules(&there.node));
     let fits = |card: &CardUse| {
         let mode_fits = |mode: &HoldMode| {
-            card.can_take(domain, *mode, spec, Some(pool)).is_ok() && there.pin_allows(gpu, *mode, pool).is_ok()
+            card.can_take(domain, *mode, spec, Some(rules)).is_ok() && there.pin_allows(gpu, *mode, rules.pool).is_ok()
         };
         modes.iter().any(mode_fits)
     };

@@ -14,8 +14,9 @@ use crate::fleet::index::state::HostState;
 use crate::fleet::index::{CardState, GROUP_LEVELS, group_of};
 use crate::fleet::{Fleet, left_milli};
 use crate::fractions::{CARD_MILLI, milli_of};
-use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::capacity::{CardRules, CardUse, NodeUse};
 use muster_model::mig::{self, Occupied, ShapeCounts};
+use muster_model::request::SharingMode;
 use muster_model::{
     DeviceHold, DeviceRequest, GpuModel, HoldMode, NodeId, Place, Pool, TaskPlacement, TenantId, TopologyLevel,
     closeness,
@@ -86,7 +87,9 @@ pub(super) fn on_node(fleet: &Fleet, ask: &Ask<'_>, there: &NodeUse, left: u16) 
     let search = Search { fleet, ask, model, bucket, pool, domain, waiting: ShapeCounts::default() };
     (0..there.cards.len() as u16).find_map(|gpu| {
         let state = CardState::of(&there.cards[usize::from(gpu)], there.is_pinned(gpu));
-        let has = state.map_or(u64::from(CARD_MILLI), |state| left_milli(state, model, mode, pool));
+        let has = state.map_or(u64::from(CARD_MILLI), |state| {
+            left_milli(state, model, mode, fleet.capacity.card_rules(&there.node))
+        });
         let way = search.way(state).filter(|_| has == u64::from(left))?;
         let usable = search.usable(there, gpu, way.mode, &Within::Anywhere, &Trial::default());
         usable.then(|| vec![TaskPlacement { node: there.node.id, devices: vec![DeviceHold { gpu, mode: way.mode }] }])
@@ -260,22 +263,27 @@ impl Search<'_> {
             Within::Group(level, group) => group_of(&there.node.spec.place, *level) == *group,
             Within::Island(id, island) => there.node.id == *id && island.is_none_or(|island| card.island == island),
         };
-        let pool = self.fleet.capacity.pool_of(&there.node);
+        let rules = self.fleet.capacity.card_rules(&there.node);
         inside
             && card.model == self.model
             && card.withheld.is_none()
             && self.has_space(there, trial)
             && self.ask.host_slots(self.fleet, there) >= 1
             && !self.ask.is_kept_off_card(self.fleet, there, gpu)
-            && there.pin_allows(gpu, mode, pool).is_ok()
-            && there.cards[usize::from(gpu)].can_take(self.domain, mode, card, Some(pool)).is_ok()
+            && there.pin_allows(gpu, mode, rules.pool).is_ok()
+            && there.cards[usize::from(gpu)].can_take(self.domain, mode, card, Some(rules)).is_ok()
     }
 
     /// How the share would stand on a card of this state; `None` is a free card.
     fn way(&self, state: Option<CardState>) -> Option<Way> {
         let opens_card = state.is_none();
         let way = |lost, left, mode| Some(Way { score: Score { opens_card, unfilled_milli: 0, lost, left }, mode });
-        let memory_left = |used: u64, asked: u64| self.model.memory_mib().checked_sub(used + asked);
+        let rule = self.fleet.capacity.share_rule();
+        // A share more, of what the shares there leave.
+        let memory_left = |mode: SharingMode, (clients, used): (usize, u64), asked: u64| {
+            let taken = rule.all_take_mib(self.model, mode, clients as u64 + 1, used + asked);
+            rule.room_mib(self.model, mode, self.model.memory_mib()).checked_sub(taken)
+        };
         match (&self.ask.class.request.devices, state) {
             (DeviceRequest::Mig { .. }, Some(CardState::Pinned(occupied))) => {
                 let family = self.model.facts().mig?;
@@ -293,21 +301,28 @@ impl Search<'_> {
                 let start = mig::best_start_before(family, occupied, shape, &self.waiting)?;
                 way(start.lost, start.left, HoldMode::Mig(start.place))
             }
-            (&DeviceRequest::Mps { percent, memory_mib, .. }, None) => way(0, 0, HoldMode::Mps { percent, memory_mib }),
+            (&DeviceRequest::Mps { percent, memory_mib, .. }, None) => {
+                memory_left(SharingMode::Mps, (0, 0), memory_mib)?;
+                way(0, 0, HoldMode::Mps { percent, memory_mib })
+            }
             (
                 &DeviceRequest::Mps { percent, memory_mib, .. },
                 Some(CardState::Mps { domain, percent: held, memory_mib: used, clients }),
             ) if domain == self.domain && clients < usize::from(self.pool.mps_clients) => {
-                memory_left(used, memory_mib)?;
+                memory_left(SharingMode::Mps, (clients, used), memory_mib)?;
                 let left = 100_u32.checked_sub(held + u32::from(percent))?;
                 way(0, u64::from(left), HoldMode::Mps { percent, memory_mib }).map(|way| self.expecting(way, state))
             }
-            (&DeviceRequest::TimeSlice { memory_mib, .. }, None) => way(0, 0, HoldMode::TimeSlice { memory_mib }),
+            (&DeviceRequest::TimeSlice { memory_mib, .. }, None) => {
+                memory_left(SharingMode::TimeSlice, (0, 0), memory_mib)?;
+                way(0, 0, HoldMode::TimeSlice { memory_mib })
+            }
             (
                 &DeviceRequest::TimeSlice { memory_mib, .. },
                 Some(CardState::TimeSlice { domain, memory_mib: used, clients }),
             ) if domain == self.domain && clients < usize::from(self.pool.time_slice_replicas) => {
-                let way = way(0, memory_left(used, memory_mib)?, HoldMode::TimeSlice { memory_mib });
+                let left = memory_left(SharingMode::TimeSlice, (clients, used), memory_mib)?;
+                let way = way(0, left, HoldMode::TimeSlice { memory_mib });
                 way.map(|way| self.expecting(way, state))
             }
             _ => None,
@@ -318,7 +333,8 @@ impl Search<'_> {
     fn expecting(&self, way: Way, state: Option<CardState>) -> Way {
         let devices = &self.ask.class.request.devices;
         let (Some(mode), Some(state)) = (devices.mode(), state) else { return way };
-        let left = left_milli(state, self.model, mode, self.pool);
+        let rules = CardRules { pool: self.pool, shares: self.fleet.capacity.share_rule() };
+        let left = left_milli(state, self.model, mode, rules);
         let milli = milli_of(devices.charge_on(self.model));
         let unfilled_milli = self.fleet.learned.unfilled_milli(self.ask.cell, self.model, mode, left, milli);
         Way { score: Score { unfilled_milli, ..way.score }, ..way }

@@ -75,14 +75,14 @@ fn whole(ask: &Ask<'_>, there: &NodeUse, slots: u64, tasks: &mut Vec<TaskPlaceme
 fn parts(fleet: &Fleet, ask: &Ask<'_>, id: NodeId, slots: u64, tasks: &mut Vec<TaskPlacement>) {
     let Some(untouched) = node(fleet, id) else { return };
     let domain = fleet.capacity.domain_of(ask.tenant);
-    let pool = fleet.capacity.pool_of(&untouched.node);
+    let rules = fleet.capacity.card_rules(&untouched.node);
     let ways = ask.model.map(|model| modes(ask, model)).unwrap_or_default();
     let fits = |at: usize, card: &CardUse, gpu: &Gpu| {
         // A card that is held whole is most of them.
         let open = !matches!(card, CardUse::Whole(_)) && gpu.withheld.is_none() && Some(gpu.model) == ask.model;
-        let pin = |mode: HoldMode| untouched.pin_allows(at as u16, mode, pool).is_ok();
+        let pin = |mode: HoldMode| untouched.pin_allows(at as u16, mode, rules.pool).is_ok();
         let open = open && !ask.is_kept_off_card(fleet, untouched, at as u16);
-        ways.iter().copied().find(|mode| open && pin(*mode) && card.can_take(domain, *mode, gpu, Some(pool)).is_ok())
+        ways.iter().copied().find(|mode| open && pin(*mode) && card.can_take(domain, *mode, gpu, Some(rules)).is_ok())
     };
     let mut cards = untouched.cards.iter().zip(&untouched.node.spec.gpus).enumerate();
     if cards.all(|(at, (card, gpu))| fits(at, card, gpu).is_none()) {

@@ -11,8 +11,10 @@ fn resolved(fleet: &Fleet, needs: Needs) -> JobSpec {
     let pool = Pool::standard();
     let models: BTreeSet<GpuModel> =
         fleet.nodes.values().flat_map(|node| node.spec.gpus.iter().map(|gpu| gpu.model)).collect();
-    let offers: Vec<Offer<'_>> =
-        models.into_iter().map(|model| Offer { model, pool: &pool, island_cards: 8 }).collect();
+    let offers: Vec<Offer<'_>> = models
+        .into_iter()
+        .map(|model| Offer { model, pool: &pool, island_cards: 8, shares: fleet.ledger.share_rule() })
+        .collect();
     let asker = Asker { tasks: 1, class: WorkloadClass::Batch, untrusted: false };
     let (devices, choice) = choose(&needs, &asker, &offers).expect("the fleet has a way");
     let asked = Asked { needs: Some(needs), choice: Some(choice), ..Asked::default() };
@@ -89,7 +91,8 @@ fn ten_a100_serve_four_trainings_twenty_models_and_thirty_notebooks() {
         if number < 20 {
             jobs.push(fleet.submit(resolved(&fleet, strictly(10_240, 0))));
         }
-        jobs.push(fleet.submit(resolved(&fleet, notebook(8_192))));
+        // Ten of them with their contexts, and the driver, fill a card.
+        jobs.push(fleet.submit(resolved(&fleet, notebook(7_680))));
     }
     fleet.settle();
     assert!(jobs.iter().all(|job| fleet.runs(*job)));

@@ -20,6 +20,7 @@ use muster_model::mig::MigShape;
 use muster_model::needs::{Isolation, Rule};
 use muster_model::request::{DeviceRequest, SharingMode};
 use muster_model::resources::Resource;
+use muster_model::sharing::TimeSlice;
 use muster_model::start::{DependencyKind, Holder};
 use muster_model::task::{HoldMode, TaskEnd, TaskState};
 use muster_model::tenant::{AntiAffinityLevel, Trust};
@@ -106,7 +107,7 @@ fn registry() -> (Registry, Vec<String>) {
         NodeHealth,
         NumaPolicy
     );
-    trace!(EndCause, GrowthFault, MoveFate, Outcome, PreemptReason, QuotaClass, Reject, Resource, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskEnd, TaskState, TopologyLevel, Trust, VictimFault, WindowKind, WorkloadClass);
+    trace!(EndCause, GrowthFault, MoveFate, Outcome, PreemptReason, QuotaClass, Reject, Resource, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskEnd, TaskState, TimeSlice, TopologyLevel, Trust, VictimFault, WindowKind, WorkloadClass);
     trace!(AccessMode, AuditRecord, CredentialKind, Denied, MachineRole, MachineStanding, Principal, Role, Subject);
     // Not `Edit`, which is one layout for each thing that can be edited.
     let missing = tracer.registry_unchecked();

@@ -5,7 +5,7 @@
 use crate::image::ImagesConfig;
 use crate::shim_command::ShimCommand;
 use crate::task_folder::record::Cgroup;
-use muster_model::ids::TenantId;
+use muster_node_core::TaskUsers;
 use std::path::PathBuf;
 
 /// Where tasks are kept and within what bounds.
@@ -35,35 +35,14 @@ pub struct ProcessConfig {
 /// How tasks of a node are isolated.
 #[derive(Clone, Debug)]
 pub struct IsolationConfig {
-    /// As whom tasks run, where the agent is root.
-    pub users: Option<Users>,
+    /// As whom tasks run; as others than the agent only where that is root.
+    pub users: TaskUsers,
     /// Paths of the host that tasks may write below.
     pub writable: Vec<PathBuf>,
     /// Hierarchies of control groups that work on this host.
     pub cgroups: Vec<Cgroup>,
     /// Processes and threads that a task may have.
     pub pids_max: u64,
-}
-
-/// Which users of the host tasks run as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Users {
-    /// Each tenant's tasks as one of its own: this number and the tenant's.
-    PerTenant {
-        /// Added to the tenant's number.
-        base: u32,
-    },
-    /// All tasks as this one.
-    One(u32),
-}
-
-impl Users {
-    pub(super) fn of(self, tenant: TenantId) -> u32 {
-        match self {
-            Users::PerTenant { base } => base.saturating_add(tenant.0),
-            Users::One(user) => user,
-        }
-    }
 }
 
 impl ProcessConfig {

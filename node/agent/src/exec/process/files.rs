@@ -12,7 +12,7 @@ use crate::task_folder::record::{Beneath, Bind, End, ExitRecord, ImageRoot, Laun
 use muster_model::TaskMount;
 use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
-use muster_node_core::{Stopping, TaskKey, TaskSpec};
+use muster_node_core::{Stopping, TaskKey, TaskSpec, TaskUsers};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Inner {
     }
 
     async fn files(&self, spec: &TaskSpec) -> Result<Files, NoFiles> {
-        let isolates = self.config.isolation.as_ref().is_some_and(|isolation| isolation.users.is_some());
+        let isolates = self.config.isolation.as_ref().is_some_and(|isolation| isolation.users != TaskUsers::Agent);
         if !isolates {
             let reason = "this node cannot give a task an image or mounts: they need full isolation, with an agent that runs as root (see `muster node doctor`)";
             return Err(NoFiles { reason: reason.to_owned(), by_node: true });

@@ -61,7 +61,7 @@ impl Inner {
         let pipe = env.get(PIPE_VARIABLE).filter(|_| shares).map(PathBuf::from).filter(|pipe| pipe.is_dir());
         Some(Isolation {
             folder: self.config.data_dir.join("sandboxes").join(spec.key.allocation.to_string()),
-            user: config.users.map(|users| users.of(spec.tenant_id)),
+            user: config.users.of(spec.tenant_id),
             writable: config.writable.clone(),
             cgroups: config.cgroups.clone(),
             limits,

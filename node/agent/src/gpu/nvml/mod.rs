@@ -5,7 +5,7 @@
 //!   but what was under way;
 //! - nothing is remembered that the driver can be asked: state is read anew each time, and what an earlier agent or helper has left half done is repaired by the
 //!   next step on that card;
-//! - what only this agent knows is in four places: which index is which card ([`slots`]), which cards are time-sliced ([`time_slices`]), which MIG instances it
+//! - what only this agent knows is in four places (what MPS servers were told to grant is set anew): which index is which card ([`slots`]), which cards are time-sliced ([`time_slices`]), which MIG instances it
 //!   cuts into several compute instances ([`splits`]), and the folder of each card's MPS daemon ([`mps`]).
 
 mod boot_marks;
@@ -25,8 +25,6 @@ mod steps;
 mod time_slices;
 mod wire;
 
-pub use mps::MpsLimits;
-
 use self::boot_marks::BootMarks;
 use self::link::{AskError, Link};
 use self::slots::Slot;
@@ -39,10 +37,11 @@ use futures::stream::{BoxStream, StreamExt};
 use muster_model::mig::MigPlacement;
 use muster_model::node::Gpu;
 use muster_model::node_links::NodeLinks;
-use muster_node_core::CardStep;
 use muster_node_core::health::{HealthEvent, Instance, PciAddress, RecoveryAction, Xid, XidEvent};
+use muster_node_core::{CardStep, MpsLimits};
 use muster_runtime::Host as Machine;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -53,6 +52,8 @@ use tokio::sync::broadcast::error::RecvError;
 
 /// A listing of eight cards takes milliseconds; a process that should not be there is found within two of these.
 const PROCESSES_EVERY: Duration = Duration::from_secs(5);
+/// A neighbour is short of memory from the moment at which a task takes too much: it has it back in two of these.
+const SHARES_EVERY: Duration = Duration::from_secs(1);
 /// Activity is the exact mean between two samples, so more of them would add nothing to sums.
 const SAMPLES_EVERY: Duration = Duration::from_secs(10);
 /// Two readings fall into each minute of the rule about lowered clocks.
@@ -106,6 +107,8 @@ struct Inner {
     time_slices: BootMarks,
     /// MIG instances with several compute instances.
     splits: BootMarks,
+    /// What the MPS daemon of a card was told to grant, by the daemon's process: its own words for it are rounded.
+    mps_limits: Mutex<BTreeMap<u16, (u32, MpsLimits)>>,
 }
 
 /// Whether the card of an index is there.
@@ -139,7 +142,9 @@ impl NvmlGpus {
         let link = Link::new(&machine, command);
         let slots = Mutex::new(slots.into_iter().map(|slot| (slot, Presence::Here)).collect());
         let (listed, listing) = (OnceCell::new(), tokio::sync::Mutex::new(()));
-        let inner = Arc::new(Inner { machine, config, link, slots, listed, listing, time_slices, splits });
+        let mps_limits = Mutex::default();
+        let inner = Inner { machine, config, link, slots, listed, listing, time_slices, splits, mps_limits };
+        let inner = Arc::new(inner);
         Ok(NvmlGpus { inner, samples_every: SAMPLES_EVERY, readings_every: READINGS_EVERY })
     }
 
@@ -177,14 +182,6 @@ impl NvmlGpus {
             Answer::RecoveryAction(code) => Ok(RecoveryAction::from_code(code)),
             _ => Err(self.inner.unexpected(card, "reading the recovery action")),
         }
-    }
-
-    /// Sets what each client of a card's MPS server may have at the most; in force for clients that come later.
-    ///
-    /// # Errors
-    /// No MPS runs on it, or its daemon refuses the limits.
-    pub async fn set_mps_limits(&self, card: u16, limits: MpsLimits) -> Result<(), GpuError> {
-        self.inner.set_mps_limits(card, limits).await
     }
 
     /// The process of the helper that runs, for diagnosis.
@@ -355,6 +352,14 @@ impl GpuBackend for NvmlGpus {
 
     fn processes_every(&self) -> Option<Duration> {
         Some(PROCESSES_EVERY)
+    }
+
+    fn shares_every(&self) -> Option<Duration> {
+        Some(SHARES_EVERY)
+    }
+
+    fn end_mps_clients(&self, card: u16, pids: Vec<u32>) -> GpuAnswer<'_, ()> {
+        async move { self.inner.end_mps_clients(card, &pids).await }.boxed()
     }
 
     fn samples_every(&self) -> Option<Duration> {

@@ -2,10 +2,15 @@
 //!
 //! What must stay true: each card has a daemon of its own, with its own folders, which sees this card only; a daemon counts as running when the process that its
 //! folder names was started for that folder, so a number that means another process by now is not taken for it, and a restarted agent finds it again;
-//! limits are the server's, where a client cannot lift them.
+//! limits are the server's, where a client cannot lift them, and are set before it takes any.
+//!
+//! A server takes the clients of one user: those of another wait until all of its own have gone. A daemon of root that is started with
+//! `-multiuser-server` has one server, of root, for the clients of all users (NVIDIA's MPS manual, *Server*). Cards are shared inside one trust domain
+//! only (law 8), so that is used where tasks may have different users; where they have one, the server is that user's.
 
 use super::NvmlConfig;
 use super::commands::{CommandError, run, run_detached};
+use muster_node_core::{MpsLimits, MpsStart};
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -23,14 +28,11 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Of its log, in an error.
 const LOG_LINES: usize = 3;
 
-/// Limits that the MPS server of a card holds its clients to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MpsLimits {
-    /// Share of the card's threads, 1 to 100.
-    pub thread_percentage: Option<u8>,
-    /// Memory of the card that one client may have.
-    pub memory_mib: Option<u64>,
-}
+/// In the folder of the pipe: the only user whose clients the server takes, or [`ALL`].
+const USER_FILE: &str = "muster-user";
+const ALL: &str = "all";
+/// Not known to drivers of CUDA before 12.
+const MULTI_USER: &str = "-multiuser-server";
 
 /// Why MPS is not as it should be.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +49,8 @@ pub(super) enum MpsError {
     InUse { clients: String },
     #[error("the daemon does not take {command:?}: {reply}")]
     NotTaken { command: String, reply: String },
+    #[error("its daemon does not run, as it seemed to")]
+    Gone,
 }
 
 /// The daemon of one card, running or not.
@@ -102,25 +106,72 @@ impl<'a> Mps<'a> {
         Ok(())
     }
 
-    /// Starts the daemon unless it runs, and waits for a server.
-    pub(super) async fn start(&self) -> Result<(), MpsError> {
+    /// The only user whose clients its server takes; none: it takes those of all.
+    pub(super) fn only_user(&self) -> Option<u32> {
+        let own = || nix::unistd::geteuid().as_raw();
+        match std::fs::read_to_string(self.pipe().join(USER_FILE)) {
+            Ok(words) if words.trim() == ALL => None,
+            Ok(words) => Some(words.trim().parse().unwrap_or_else(|_| own())),
+            // Of an agent that did not write it.
+            Err(_) => Some(own()),
+        }
+    }
+
+    /// Starts the daemon unless it runs, and waits for a server; gives the daemon's process.
+    pub(super) async fn start(&self, start: MpsStart) -> Result<u32, MpsError> {
         self.begin()?;
         if self.daemon().is_none() {
-            let mut command = self.command();
-            command.arg("-d");
-            // One that runs already says so by its status; whether it does is seen below.
-            run_detached(command).await?;
+            self.start_daemon(start).await?;
         }
+        // The server of all is root's own.
+        let user = self.only_user().unwrap_or_else(|| nix::unistd::geteuid().as_raw());
         let until = Instant::now() + READY_MAX;
-        while self.servers().await.unwrap_or_default().is_empty() {
+        loop {
+            // Refused while the daemon is still coming up.
+            match self.servers().await {
+                Ok(servers) if servers.is_empty() => {
+                    // What it is told now holds for the servers that come.
+                    self.limit(start.limits).await?;
+                    let _ = self.control(&format!("start_server -uid {user}")).await;
+                }
+                Ok(_) => break,
+                Err(_) => {}
+            }
             if Instant::now() >= until {
                 return Err(MpsError::NotReady { log: self.last_words() });
             }
-            // Refused while the daemon is still coming up.
-            let _ = self.control(&format!("start_server -uid {}", nix::unistd::geteuid())).await;
             sleep(LOOK).await;
         }
+        self.limit(start.limits).await?;
+        self.daemon().ok_or(MpsError::Gone)
+    }
+
+    /// One that runs already says so by its status; whether it does is seen afterwards.
+    async fn start_daemon(&self, start: MpsStart) -> Result<(), MpsError> {
+        if start.for_all {
+            self.note_user(ALL)?;
+            let mut command = self.command();
+            command.args(["-d", MULTI_USER]);
+            run_detached(command).await?;
+            if self.daemon().is_some() {
+                return Ok(());
+            }
+            tracing::warn!(
+                gpu = self.uuid,
+                "nvidia-cuda-mps-control does not start with {MULTI_USER}: the card's MPS server takes the tasks of one user"
+            );
+        }
+        let user = start.user.unwrap_or_else(|| nix::unistd::geteuid().as_raw());
+        self.note_user(&user.to_string())?;
+        let mut command = self.command();
+        command.arg("-d");
+        run_detached(command).await?;
         Ok(())
+    }
+
+    fn note_user(&self, user: &str) -> Result<(), MpsError> {
+        let path = self.pipe().join(USER_FILE);
+        std::fs::write(&path, user).map_err(|source| MpsError::Folder { path, source })
     }
 
     /// Ends the daemon and its servers.
@@ -152,14 +203,29 @@ impl<'a> Mps<'a> {
         }
     }
 
-    /// Sets what clients may have at the most, for servers that start later and for those that run.
+    /// Sets what clients may have at the most, for servers that start later and for those that run. Clients that are there keep what they have.
     pub(super) async fn limit(&self, limits: MpsLimits) -> Result<(), MpsError> {
-        let threads = limits.thread_percentage.map(|percentage| ("active_thread_percentage", percentage.to_string()));
-        let memory = limits.memory_mib.map(|mib| ("device_pinned_mem_limit", format!("0 {mib}M")));
-        for (what, value) in threads.into_iter().chain(memory) {
+        let servers = self.servers().await?;
+        let values = [
+            ("active_thread_percentage", limits.percent.to_string()),
+            ("device_pinned_mem_limit", format!("0 {}M", limits.memory_mib)),
+        ];
+        for (what, value) in values {
             self.obeyed(&format!("set_default_{what} {value}")).await?;
-            for server in self.servers().await? {
+            for server in &servers {
                 self.obeyed(&format!("set_{what} {server} {value}")).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the server let go of these clients and of what they have under way.
+    pub(super) async fn end_clients(&self, pids: &[u32]) -> Result<(), MpsError> {
+        for server in self.servers().await? {
+            let there = numbers(&self.control(&format!("get_client_list {server}")).await?);
+            for pid in pids.iter().map(ToString::to_string).filter(|pid| there.contains(pid)) {
+                // One that has gone by itself is not found, which is as well.
+                self.control(&format!("terminate_client {server} {pid}")).await?;
             }
         }
         Ok(())

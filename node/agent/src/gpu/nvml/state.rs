@@ -26,9 +26,13 @@ impl Inner {
             let instances = seen.instances.iter().filter_map(whole_instance).collect();
             return Ok(CardState { mode: SharingMode::Mig, instances, withheld, ..whole(&slot) });
         }
-        if mps.daemon().is_some() {
+        if let Some(daemon) = mps.daemon() {
             let mps_pipe = Some(mps.pipe().display().to_string());
-            return Ok(CardState { mode: SharingMode::Mps, mps_pipe, withheld, ..whole(&slot) });
+            // Of an earlier daemon, or of an earlier agent: nobody knows.
+            let limits = self.mps_limits.lock().get(&card).copied();
+            let mps_limits = limits.filter(|(of, _)| *of == daemon).map(|(_, limits)| limits);
+            let mps_user = mps.only_user();
+            return Ok(CardState { mode: SharingMode::Mps, mps_pipe, mps_limits, mps_user, withheld, ..whole(&slot) });
         }
         if seen.is_exclusive && mps.was_begun() {
             // Its daemon was not started or has died; one task of several processes could not run so.
@@ -54,6 +58,8 @@ fn whole(slot: &Slot) -> CardState {
         mode: SharingMode::Whole,
         instances: Vec::new(),
         mps_pipe: None,
+        mps_limits: None,
+        mps_user: None,
         withheld: None,
     }
 }

@@ -3,12 +3,13 @@
 //! What must stay true: a mode is entered from the whole card only, and while nobody uses it; a step that was taken already succeeds; one that fails leaves
 //! the card as it was, or as a state that the next step repairs.
 
-use super::mps::{Mps, MpsError, MpsLimits};
+use super::mps::{Mps, MpsError};
 use super::wire::Ask;
 use super::{Inner, time_slices};
 use crate::gpu::{CardState, GpuError};
 use muster_model::request::SharingMode;
-use muster_node_core::CardStep;
+use muster_model::sharing::TimeSlice;
+use muster_node_core::{CardStep, MpsLimits, MpsStart};
 
 impl Inner {
     pub(super) async fn take(&self, card: u16, step: CardStep) -> Result<(), GpuError> {
@@ -34,19 +35,20 @@ impl Inner {
                 }
                 Ok(())
             }
-            CardStep::StartMps => self.start_mps(card, &doing).await,
+            CardStep::StartMps(start) => self.start_mps(card, start, &doing).await,
+            CardStep::SetMpsLimits(limits) => self.set_mps_limits(card, limits, &doing).await,
             CardStep::StopMps => self.stop_mps(card, &doing).await,
-            CardStep::SetTimeSlice => {
+            CardStep::SetTimeSlice(length) => {
                 if self.needs_change(card, step, (SharingMode::Whole, SharingMode::TimeSlice)).await? {
                     self.nobody(card, step).await?;
-                    self.set_time_slice(card, true, &doing).await?;
+                    self.set_time_slice(card, Some(length), &doing).await?;
                 }
                 Ok(())
             }
             CardStep::ClearTimeSlice => {
                 if self.needs_change(card, step, (SharingMode::TimeSlice, SharingMode::Whole)).await? {
                     self.nobody(card, step).await?;
-                    self.set_time_slice(card, false, &doing).await?;
+                    self.set_time_slice(card, None, &doing).await?;
                 }
                 Ok(())
             }
@@ -82,18 +84,24 @@ impl Inner {
         Err(GpuError::Refused { card, why })
     }
 
-    async fn start_mps(&self, card: u16, doing: &str) -> Result<(), GpuError> {
+    async fn start_mps(&self, card: u16, start: MpsStart, doing: &str) -> Result<(), GpuError> {
         let (slot, _) = self.slot(card).await?;
         let mps = Mps::of(&self.config, &slot.facts.card.uuid);
-        if self.needs_change(card, CardStep::StartMps, (SharingMode::Whole, SharingMode::Mps)).await? {
-            self.nobody(card, CardStep::StartMps).await?;
+        let step = CardStep::StartMps(start);
+        if self.needs_change(card, step, (SharingMode::Whole, SharingMode::Mps)).await? {
+            self.nobody(card, step).await?;
         }
         let failed = |error: MpsError| failed(card, doing, error);
         // First the folder, by which a compute mode that is left behind is known as ours.
         mps.begin().map_err(failed)?;
         self.change(card, Ask::SetExclusive(true), doing).await?;
-        let Err(error) = mps.start().await else { return Ok(()) };
-        let error = failed(error);
+        let error = match mps.start(start).await {
+            Ok(daemon) => {
+                self.mps_limits.lock().insert(card, (daemon, start.limits));
+                return Ok(());
+            }
+            Err(error) => failed(error),
+        };
         if let Err(left) = self.end_mps(card, &mps, doing).await {
             tracing::error!(card, error = %left, "MPS could not be taken down after it did not start");
         }
@@ -116,18 +124,29 @@ impl Inner {
         mps.remove().map_err(|error| failed(card, doing, error))
     }
 
-    pub(super) async fn set_mps_limits(&self, card: u16, limits: MpsLimits) -> Result<(), GpuError> {
+    async fn set_mps_limits(&self, card: u16, limits: MpsLimits, doing: &str) -> Result<(), GpuError> {
         let (slot, _) = self.slot(card).await?;
         let mps = Mps::of(&self.config, &slot.facts.card.uuid);
-        if mps.daemon().is_none() {
+        let Some(daemon) = mps.daemon() else {
             return Err(GpuError::Refused { card, why: "no MPS server runs on it".to_owned() });
-        }
-        mps.limit(limits).await.map_err(|error| failed(card, "setting the limits of MPS", error))
+        };
+        // Until both are set nobody knows what holds.
+        self.mps_limits.lock().remove(&card);
+        mps.limit(limits).await.map_err(|error| failed(card, doing, error))?;
+        self.mps_limits.lock().insert(card, (daemon, limits));
+        Ok(())
     }
 
-    async fn set_time_slice(&self, card: u16, on: bool, doing: &str) -> Result<(), GpuError> {
+    /// Lets go of clients of the card's MPS server.
+    pub(super) async fn end_mps_clients(&self, card: u16, pids: &[u32]) -> Result<(), GpuError> {
         let (slot, _) = self.slot(card).await?;
-        let set = time_slices::set(&self.time_slices, &self.config, &slot.facts.card.uuid, on).await;
+        let mps = Mps::of(&self.config, &slot.facts.card.uuid);
+        mps.end_clients(pids).await.map_err(|error| failed(card, "ending clients of MPS", error))
+    }
+
+    async fn set_time_slice(&self, card: u16, length: Option<TimeSlice>, doing: &str) -> Result<(), GpuError> {
+        let (slot, _) = self.slot(card).await?;
+        let set = time_slices::set(&self.time_slices, &self.config, &slot.facts.card.uuid, length).await;
         set.map_err(|error| GpuError::Driver { card, doing: doing.to_owned(), why: error.to_string() })
     }
 }

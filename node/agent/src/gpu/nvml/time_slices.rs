@@ -6,12 +6,14 @@
 use super::NvmlConfig;
 use super::boot_marks::{BootMarks, MarksError};
 use super::commands::run;
+use muster_model::sharing::TimeSlice;
 use tokio::process::Command;
 
 /// Where the marks of time-sliced cards are, by UUID.
 pub(super) const FILE: &str = "gpu-time-slices.json";
-/// Medium: long enough to cost little, short enough for a task that is used by hand.
-const MEDIUM: u8 = 2;
+
+/// What a card has that nobody has set.
+const DRIVERS_OWN: u8 = 0;
 
 /// Why the policy was not set.
 #[derive(Debug, thiserror::Error)]
@@ -22,12 +24,18 @@ pub(super) enum TimeSliceError {
     Marks(#[from] MarksError),
 }
 
-/// Lets several tasks take turns on a card, or ends that.
-pub(super) async fn set(marks: &BootMarks, config: &NvmlConfig, uuid: &str, on: bool) -> Result<(), TimeSliceError> {
+/// Lets several tasks take turns of this length on a card, or ends that.
+pub(super) async fn set(
+    marks: &BootMarks,
+    config: &NvmlConfig,
+    uuid: &str,
+    length: Option<TimeSlice>,
+) -> Result<(), TimeSliceError> {
+    let on = length.is_some();
     if !on {
         marks.set(uuid, false).await?;
     }
-    let value = if on { MEDIUM } else { 0 }.to_string();
+    let value = length.map_or(DRIVERS_OWN, TimeSlice::number).to_string();
     let mut command = Command::new(&config.smi);
     command.args(["compute-policy", "--set-timeslice", &value, "-i", uuid]);
     if let Err(error) = run(command, "").await {
