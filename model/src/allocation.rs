@@ -2,6 +2,7 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
+use crate::ports::Ports;
 use crate::preemption::PreemptReason;
 use crate::resources::ResourceVec;
 use crate::task::{RankFailure, TaskPlacement, TaskState};
@@ -131,6 +132,9 @@ pub struct Allocation {
     /// How long the longest clean-up of its devices has taken so far, in ms.
     #[serde(default)]
     pub cleaned_ms: u64,
+    /// Ports that its tasks have for themselves on its nodes.
+    #[serde(default)]
+    pub ports: Ports,
 }
 
 impl Allocation {

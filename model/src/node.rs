@@ -3,6 +3,7 @@
 use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, JobId, NodeId};
 use crate::image::{self, Mount, MountRule};
+use crate::isolation::{IsolationLevel, NetworkPolicy, Proof};
 use crate::mig::{MigPlacement, PinnedLayout};
 use crate::node_links::NodeLinks;
 use crate::request::SharingMode;
@@ -174,6 +175,9 @@ pub struct NodeSpec {
     pub labels: BTreeMap<String, String>,
     /// Changes at every boot of the host: tasks of an earlier boot are gone.
     pub boot_id: String,
+    /// What came of trying to get past the isolation of tasks, in order, each protection once. What is not there was not tried.
+    #[serde(default)]
+    pub proofs: Vec<Proof>,
 }
 
 /// What the control plane thinks of a node.
@@ -239,6 +243,9 @@ pub struct NodeNotes {
     /// How its cards and network cards reach each other, as its agent has found it; empty until it has.
     #[serde(default)]
     pub links: NodeLinks,
+    /// What its pool needs and it has not proved, for people; empty: nothing.
+    #[serde(default)]
+    pub lacks: String,
 }
 
 /// An operator takes a card for well.
@@ -287,7 +294,7 @@ impl Node {
     /// Whether new work may be bound here.
     #[must_use]
     pub fn accepts_work(&self) -> bool {
-        self.health == NodeHealth::Ready && !self.drained && self.notes.quarantine.is_none()
+        self.health == NodeHealth::Ready && !self.drained && self.notes.quarantine.is_none() && self.notes.lacks.is_empty()
     }
 
     /// Why the node takes no new work, in one word; `None` when it does. Health is named first: an operator who lifts a drain of a
@@ -298,6 +305,7 @@ impl Node {
             NodeHealth::Silent | NodeHealth::Down => Some(self.health.word()),
             NodeHealth::Ready if self.drained => Some("drained"),
             NodeHealth::Ready if self.notes.quarantine.is_some() => Some("quarantined"),
+            NodeHealth::Ready if !self.notes.lacks.is_empty() => Some("unproven"),
             NodeHealth::Ready => None,
         }
     }
@@ -305,7 +313,7 @@ impl Node {
     /// What an operator should know of it, for people; empty when there is nothing.
     #[must_use]
     pub fn reason(&self) -> String {
-        let NodeNotes { drain_reason, quarantine, rival, .. } = &self.notes;
+        let NodeNotes { drain_reason, quarantine, rival, lacks, .. } = &self.notes;
         let drained = self.drained.then(|| drain_reason.clone()).filter(|reason| !reason.is_empty());
         let quarantine = quarantine.as_ref().map(|quarantine| quarantine.reason.clone());
         let rival = rival.as_ref().map(|rival| {
@@ -315,7 +323,8 @@ impl Node {
                  give one of the two hosts another name"
             )
         });
-        [drained, quarantine, rival].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        let lacks = Some(lacks.clone()).filter(|lacks| !lacks.is_empty());
+        [drained, quarantine, lacks, rival].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -359,6 +368,15 @@ pub struct Pool {
     /// What jobs may mount here. Nothing unless named.
     #[serde(default)]
     pub mounts: Vec<MountRule>,
+    /// What a node has to prove before it gets work.
+    #[serde(default)]
+    pub isolation: IsolationLevel,
+    /// What tasks see of the network; none: what is usual for the level ([`Pool::network`]).
+    #[serde(default)]
+    pub network: Option<NetworkPolicy>,
+    /// MiB that a task which asked for no memory may use; none: its share of the node where isolation is full, else no bound.
+    #[serde(default)]
+    pub memory_limit_mib: Option<u64>,
 }
 
 impl Pool {
@@ -380,6 +398,9 @@ impl Pool {
             moves_lost_gpu_hours_per_day: 0,
             images: Vec::new(),
             mounts: Vec::new(),
+            isolation: IsolationLevel::None,
+            network: None,
+            memory_limit_mib: None,
         }
     }
 

@@ -91,6 +91,9 @@ pub struct Tenant {
     /// Whether burst of other tenants may use the part of its guarantee that is idle.
     #[serde(default = "lends", with = "negated")]
     pub lend: bool,
+    /// The user of the nodes that its tasks run as, and those of the tenants below it; none: what is above says it, or the node makes one up.
+    #[serde(default)]
+    pub run_as: Option<u32>,
 }
 
 impl Tenant {
@@ -125,4 +128,7 @@ pub struct TenantSpec {
     /// Whether burst of other tenants may use the part of its guarantee that is idle.
     #[serde(default = "lends", with = "negated")]
     pub lend: bool,
+    /// The user of the nodes that its tasks run as, and those of the tenants below it; none: what is above says it, or the node makes one up.
+    #[serde(default)]
+    pub run_as: Option<u32>,
 }

@@ -125,6 +125,9 @@ pub struct TenantEdit {
     /// Whether its idle guarantee may be lent.
     #[serde(default)]
     pub lend: Edit<bool>,
+    /// The user that its tasks run as.
+    #[serde(default)]
+    pub run_as: Edit<u32>,
 }
 
 impl TenantEdit {
@@ -140,6 +143,7 @@ impl TenantEdit {
             trust: self.trust.on(before.trust, Trust::default()),
             anti_affinity: self.anti_affinity.on(before.anti_affinity),
             lend: self.lend.on(before.lend, true),
+            run_as: self.run_as.on_optional(before.run_as),
         }
     }
 }
@@ -156,6 +160,7 @@ impl TenantSpec {
             trust: Trust::default(),
             anti_affinity: Vec::new(),
             lend: true,
+            run_as: None,
         }
     }
 }
@@ -170,6 +175,7 @@ impl From<&Tenant> for TenantSpec {
             trust: tenant.trust,
             anti_affinity: tenant.anti_affinity.clone(),
             lend: tenant.lend,
+            run_as: tenant.run_as,
         }
     }
 }

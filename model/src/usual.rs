@@ -51,6 +51,7 @@ impl NodeSpec {
             driver: "570.00".to_owned(),
             labels: BTreeMap::new(),
             boot_id: "boot-1".to_owned(),
+            proofs: Vec::new(),
         }
     }
 }
@@ -77,6 +78,7 @@ impl Tenant {
             trust: Trust::Trusted,
             anti_affinity: Vec::new(),
             lend: true,
+            run_as: None,
         }
     }
 }
@@ -149,6 +151,7 @@ impl Allocation {
             is_growth: false,
             cleaning: Default::default(),
             cleaned_ms: 0,
+            ports: Default::default(),
         }
     }
 }

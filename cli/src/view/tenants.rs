@@ -70,6 +70,9 @@ pub struct TenantView {
     pub anti_affinity: BTreeMap<String, String>,
     /// Whether burst of other tenants may use its idle guarantee.
     pub lend: bool,
+    /// The user that its tasks run as, where it says so itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_as: Option<u32>,
 }
 
 impl TenantView {
@@ -86,6 +89,7 @@ impl TenantView {
             weight: spec.weight.unwrap_or(1),
             trust: if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust },
             lend: spec.lend.unwrap_or(true),
+            run_as: spec.run_as,
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Nodes and their cards, pools and cells.
 
 use super::allocation::{mig_from_wire, mig_to_wire};
-use super::{each, narrow, need, word};
+use super::{each, narrow, need, word, word_if};
 use crate::v1;
 use muster_model::mig::PinnedLayout;
 use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Withheld, WithheldSlice};
 use muster_model::node_links::{Nic, NodeLinks};
 use muster_model::{
-    Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool, UnknownWord,
+    Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool, Proof, UnknownWord,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -109,6 +109,7 @@ impl From<&NodeSpec> for v1::NodeSpec {
             driver: spec.driver.clone(),
             labels: spec.labels.clone(),
             boot_id: spec.boot_id.clone(),
+            proofs: spec.proofs.iter().map(Into::into).collect(),
         }
     }
 }
@@ -129,8 +130,31 @@ impl TryFrom<v1::NodeSpec> for NodeSpec {
             driver: wire.driver,
             labels: wire.labels,
             boot_id: wire.boot_id,
+            proofs: proofs_from_wire(wire.proofs),
         })
     }
+}
+
+impl From<&Proof> for v1::Proof {
+    fn from(Proof { protection, fault }: &Proof) -> Self {
+        v1::Proof { protection: protection.to_string(), fault: fault.clone().unwrap_or_default() }
+    }
+}
+
+/// In order, each protection once: of two that name the same, one with a fault counts. What this version does not know, a newer agent has tried; no pool here can
+/// need it.
+#[must_use]
+pub fn proofs_from_wire(wire: Vec<v1::Proof>) -> Vec<Proof> {
+    let mut proofs = BTreeMap::new();
+    for v1::Proof { protection, fault } in wire {
+        let Ok(protection) = protection.parse() else { continue };
+        let fault = (!fault.is_empty()).then_some(fault);
+        let known: &mut Proof = proofs.entry(protection).or_insert_with(|| Proof::new(protection, None));
+        if fault.is_some() {
+            *known = Proof::new(protection, fault);
+        }
+    }
+    proofs.into_values().collect()
 }
 
 impl From<NodeHealth> for v1::NodeHealth {
@@ -190,7 +214,7 @@ impl TryFrom<v1::Node> for Node {
 
 impl From<&NodeNotes> for v1::NodeNotes {
     fn from(notes: &NodeNotes) -> Self {
-        let NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links } = notes;
+        let NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links, lacks } = notes;
         v1::NodeNotes {
             agent: *agent,
             drain_reason: drain_reason.clone(),
@@ -206,6 +230,7 @@ impl From<&NodeNotes> for v1::NodeNotes {
             }),
             cleared_gpus: cleared_gpus.iter().map(Into::into).collect(),
             links: (*links != NodeLinks::default()).then(|| links.into()),
+            lacks: lacks.clone(),
         }
     }
 }
@@ -226,7 +251,7 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
     type Error = FieldError;
 
     fn try_from(wire: v1::NodeNotes) -> Result<Self, FieldError> {
-        let v1::NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links } = wire;
+        let v1::NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links, lacks } = wire;
         Ok(NodeNotes {
             agent,
             drain_reason,
@@ -240,6 +265,7 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
             }),
             cleared_gpus: cleared_gpus.into_iter().map(Into::into).collect(),
             links: links.map(TryInto::try_into).transpose()?.unwrap_or_default(),
+            lacks,
         })
     }
 }
@@ -283,6 +309,9 @@ impl From<&Pool> for v1::Pool {
             moves_lost_gpu_hours_per_day: pool.moves_lost_gpu_hours_per_day,
             images: pool.images.clone(),
             mounts: pool.mounts.iter().map(Into::into).collect(),
+            isolation: pool.isolation.to_string(),
+            network: pool.network.map(|network| network.to_string()).unwrap_or_default(),
+            memory_limit_mib: pool.memory_limit_mib,
         }
     }
 }
@@ -333,6 +362,9 @@ impl TryFrom<v1::Pool> for Pool {
             moves_lost_gpu_hours_per_day: wire.moves_lost_gpu_hours_per_day,
             images: wire.images,
             mounts: wire.mounts.into_iter().map(Into::into).collect(),
+            isolation: word_if("isolation", &wire.isolation)?.unwrap_or_default(),
+            network: word_if("network", &wire.network)?,
+            memory_limit_mib: wire.memory_limit_mib,
         })
     }
 }

@@ -17,6 +17,7 @@ impl From<&TenantSpec> for v1::TenantSpec {
             trust: spec.trust.to_string(),
             anti_affinity: anti_affinity_to_wire(&spec.anti_affinity),
             lend: Some(spec.lend),
+            run_as: spec.run_as,
         }
     }
 }
@@ -33,6 +34,7 @@ impl TryFrom<v1::TenantSpec> for TenantSpec {
             trust: word_if::<Trust>("trust", &wire.trust)?.unwrap_or_default(),
             anti_affinity: each("anti_affinity", wire.anti_affinity)?,
             lend: wire.lend.unwrap_or(true),
+            run_as: wire.run_as,
         })
     }
 }
@@ -63,6 +65,7 @@ impl From<&Tenant> for v1::Tenant {
             trust: tenant.trust.to_string(),
             anti_affinity: anti_affinity_to_wire(&tenant.anti_affinity),
             lend: Some(tenant.lend),
+            run_as: tenant.run_as,
         };
         v1::Tenant {
             id: tenant.id.0,
@@ -89,6 +92,7 @@ impl TryFrom<v1::Tenant> for Tenant {
             trust: spec.trust,
             anti_affinity: spec.anti_affinity,
             lend: spec.lend,
+            run_as: spec.run_as,
         })
     }
 }
@@ -163,6 +167,7 @@ impl From<&TenantEdit> for v1::TenantEdit {
                 levels: edit.anti_affinity.levels.iter().map(level).collect(),
             }),
             lend: edited(edit.lend).map(|lend| v1::LendEdit { lend }),
+            run_as: edited(edit.run_as).map(|user| v1::RunAsEdit { user }),
         }
     }
 }
@@ -192,6 +197,7 @@ impl TryFrom<v1::TenantEdit> for TenantEdit {
             trust,
             anti_affinity: AntiAffinityEdit { clear: apart.clear, levels },
             lend: wire.lend.map_or(Edit::Keep, |wire| edit(wire.lend)),
+            run_as: wire.run_as.map_or(Edit::Keep, |wire| edit(wire.user)),
         })
     }
 }

@@ -86,12 +86,13 @@ fn bind(draft: &mut Draft<'_>, id: JobId) {
     // The lease of that moment: the cell may have another shard since the preemption.
     let epoch = draft.state.cells.get(&claim.cell).map_or(claim.cell_epoch, |cell| cell.epoch);
     let Some(job) = draft.job_mut(id) else { return };
-    let held = Allocation { cell_epoch: epoch, ..begin_attempt(job, &claim, now_ms) };
+    let mut held = Allocation { cell_epoch: epoch, ..begin_attempt(job, &claim, now_ms) };
     if moved {
         job.cell = Some(claim.cell);
     } else {
         job.preemptor.attempt = Some(held.attempt);
     }
+    held.ports = ports::assign(draft, &held, None);
     draft.put(Object::Allocation(held));
 }
 
@@ -140,6 +141,7 @@ pub(super) fn begin_attempt(job: &mut Job, claim: &Claim, now_ms: u64) -> Alloca
         is_growth: false,
         cleaning: Default::default(),
         cleaned_ms: 0,
+        ports: Default::default(),
     };
     held.set_account(claim.account, now_ms);
     held

@@ -9,7 +9,7 @@
 
 use super::bind::waiting_in;
 use super::charge::charge_of;
-use super::{cells, level, shape};
+use super::{cells, level, ports, shape};
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::growth_fault::GrowthFault;
@@ -45,6 +45,7 @@ pub(super) fn grow(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
 
     let (now_ms, priority, submitted_ms) = (draft.now_ms, minimum.priority, job.submitted_ms);
     let first = draft.meta.next_allocation;
+    let of_gang = minimum.ports.block();
     for tasks in binding.tasks.chunks(unit as usize) {
         let id = draft.next_allocation();
         let mut part = Allocation {
@@ -70,7 +71,9 @@ pub(super) fn grow(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
             is_growth: true,
             cleaning: Default::default(),
             cleaned_ms: 0,
+            ports: Default::default(),
         };
+        part.ports = ports::assign(draft, &part, of_gang);
         part.set_account(None, now_ms);
         draft.put(Object::Allocation(part));
         if let Some(job) = draft.job_mut(binding.job) {

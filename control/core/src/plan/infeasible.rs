@@ -50,6 +50,7 @@ fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) 
     let of_files = found.iter().find_map(|(_, refusal)| match refusal {
         PoolRefusal::Image(_) => Some(("image", "image")),
         PoolRefusal::Mount(_) => Some(("mounts", "mount")),
+        PoolRefusal::Network => Some(("topology", "network")),
         PoolRefusal::NotAskedFor | PoolRefusal::Class(_) | PoolRefusal::Mode(_) => None,
     });
     let mut refusals: Vec<String> = found.iter().map(|(name, refusal)| refusal.of(name).to_string()).collect();

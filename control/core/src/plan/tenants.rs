@@ -10,6 +10,7 @@ mod limits;
 mod relocate;
 mod remove;
 mod tree;
+mod users;
 
 pub(super) use relocate::relocate;
 pub(super) use remove::delete;
@@ -85,6 +86,7 @@ fn put_tree(
     tree.check_trust()?;
     tree.check_anti_affinity()?;
     tree.check_limits()?;
+    tree.check_users()?;
     let removed = remove::remove_marked(draft, &tree);
     Ok((put_all(draft, tree), removed))
 }
@@ -135,6 +137,9 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
         Some(id) => id,
         None => draft.next_tenant(),
     };
+    if spec.run_as.is_some() {
+        level::need(draft.state, level::QUOTAS, "run_as")?;
+    }
     let tenant = Tenant {
         id,
         path: spec.path.clone(),
@@ -145,6 +150,7 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
         trust: spec.trust,
         anti_affinity: in_order(&spec.anti_affinity),
         lend: spec.lend,
+        run_as: spec.run_as,
     };
     if draft.state.tenants.get(&id) != Some(&tenant) {
         tree.place.insert(id, index);
