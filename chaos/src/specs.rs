@@ -31,6 +31,7 @@ pub fn tenants() -> Vec<TenantSpec> {
         trust,
         anti_affinity: Vec::new(),
         lend: true,
+        run_as: None,
     };
     vec![
         tenant("research", None, Trust::Trusted),

@@ -175,6 +175,14 @@ impl Proof {
     }
 }
 
+impl Proof {
+    /// A host that gives everything: for nodes that are made up.
+    #[must_use]
+    pub fn all_hold() -> Vec<Self> {
+        Protection::ALL.into_iter().map(|protection| Proof { protection, fault: None }).collect()
+    }
+}
+
 /// The least that a task gets which asked for no memory, where it gets its share of a node: enough for an interpreter and its libraries.
 const MEMORY_SHARE_MIB_MIN: u64 = 1_024;
 
@@ -193,7 +201,7 @@ impl Pool {
             let mib = u128::from(node.memory_mib) * u128::from(part.min(whole)) / u128::from(whole.max(1));
             mib as u64
         };
-        let all_units = GpuUnits::of_cards(node.gpus.len() as u64);
+        let all_units = GpuUnits::cards(node.gpus.len() as u64);
         let share = share(units.0, all_units.0).max(share(cpu_milli, node.cpu_milli));
         share.max(MEMORY_SHARE_MIB_MIN).min(node.memory_mib)
     }

@@ -24,7 +24,7 @@ prop_compose! {
     fn tenant()(
         floor in amounts(), floor_cpu in 0..9_u64, ceiling in amounts(), ceiling_cpu in option::of(0..9_u64),
         memory in option::of(0..9_u64), weight in 1..9_u32, untrusted in any::<bool>(),
-        apart in btree_map(select(OTHERS.to_vec()), level(), 0..3), lend in any::<bool>(),
+        apart in btree_map(select(OTHERS.to_vec()), level(), 0..3), lend in any::<bool>(), run_as in option::of(1_000_u32..1_003),
     ) -> Tenant {
         let mut guarantee = ResourceVec::of_host(floor_cpu, 0);
         for (model, units) in floor {
@@ -37,6 +37,7 @@ prop_compose! {
             trust: if untrusted { Trust::Untrusted } else { Trust::Trusted },
             anti_affinity: apart.into_iter().map(|(tenant, level)| AntiAffinity { tenant: tenant.into(), level }).collect(),
             lend,
+            run_as,
         }
     }
 }
@@ -58,10 +59,10 @@ prop_compose! {
     fn tenant_edit()(
         guarantee in amounts_edit(), max in amounts_edit(), weight in edit(1..9_u32),
         trust in edit(select(vec![Trust::Trusted, Trust::Untrusted])), clear in any::<bool>(),
-        levels in btree_map(select(OTHERS.to_vec()), option::of(level()), 0..3), lend in edit(any::<bool>()),
+        levels in btree_map(select(OTHERS.to_vec()), option::of(level()), 0..3), lend in edit(any::<bool>()), run_as in edit(1_000_u32..1_003),
     ) -> TenantEdit {
         let levels = levels.into_iter().map(|(tenant, level)| (tenant.to_owned(), level)).collect();
-        TenantEdit { path: "research".into(), guarantee, max, weight, trust, anti_affinity: AntiAffinityEdit { clear, levels }, lend }
+        TenantEdit { path: "research".into(), guarantee, max, weight, trust, anti_affinity: AntiAffinityEdit { clear, levels }, lend, run_as }
     }
 }
 
@@ -109,10 +110,11 @@ proptest! {
         }
         prop_assert!(after.anti_affinity.is_sorted());
         // The same again changes nothing.
+        prop_assert_eq!(after.run_as, expected(edit.run_as, false, before.run_as));
         prop_assert_eq!(after.lend, expected(edit.lend, false, Some(before.lend)).unwrap_or(true));
         let as_tenant = |spec: TenantSpec| Tenant {
             guarantee: spec.guarantee, max: spec.max, weight: spec.weight, trust: spec.trust,
-            anti_affinity: spec.anti_affinity, lend: spec.lend, ..before.clone()
+            anti_affinity: spec.anti_affinity, lend: spec.lend, run_as: spec.run_as, ..before.clone()
         };
         prop_assert_eq!(edit.on(Some(&as_tenant(after.clone()))), after);
     }
@@ -146,6 +148,7 @@ fn a_tenant_lends_unless_it_says_otherwise() {
         trust: spec.trust,
         anti_affinity: spec.anti_affinity,
         lend: spec.lend,
+        run_as: spec.run_as,
     };
     let keeping = tenant(keeps);
     let mut capacity = muster_model::capacity::Capacity::default();

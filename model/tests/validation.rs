@@ -301,6 +301,7 @@ fn tenant() -> TenantSpec {
         trust: Trust::Trusted,
         anti_affinity: Vec::new(),
         lend: true,
+        run_as: None,
     }
 }
 

@@ -62,6 +62,7 @@ pub fn tenants(
         trust: Trust::Trusted,
         anti_affinity: Vec::new(),
         lend: true,
+        run_as: None,
     };
     paths.iter().map(spec).collect()
 }

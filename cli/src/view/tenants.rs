@@ -102,7 +102,9 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
     // And nearly all lend.
     let lend = tenants.iter().any(|tenant| !tenant.lend);
     let mut heads = vec!["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST"];
+    let users = tenants.iter().any(|tenant| tenant.run_as.is_some());
     heads.extend(lend.then_some("LEND"));
+    heads.extend(users.then_some("RUN AS"));
     heads.extend(apart.then_some("APART FROM"));
     let mut columns = Columns::new(&heads).right(&["WEIGHT"]);
     let mut sorted: Vec<&TenantView> = tenants.iter().collect();
@@ -122,6 +124,9 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
         ];
         if lend {
             row.push(show_lend(tenant.lend).to_owned());
+        }
+        if users {
+            row.push(tenant.run_as.map_or_else(|| "-".to_owned(), |user| user.to_string()));
         }
         if apart {
             let words: Vec<String> =
@@ -355,6 +360,7 @@ fn values(spec: &v1::TenantSpec) -> Vec<(String, String)> {
     values.push(("weight".to_owned(), spec.weight.unwrap_or(1).to_string()));
     values.push(("trust".to_owned(), if spec.trust.is_empty() { "trusted".to_owned() } else { spec.trust.clone() }));
     values.push(("lend".to_owned(), show_lend(spec.lend.unwrap_or(true)).to_owned()));
+    values.extend(spec.run_as.map(|user| ("run-as".to_owned(), user.to_string())));
     let apart = spec.anti_affinity.iter();
     values.extend(apart.map(|apart| (format!("anti-affinity.{}", apart.tenant), apart.level.clone())));
     values

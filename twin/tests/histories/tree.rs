@@ -64,7 +64,7 @@ fn below(chance: &mut Chance, path: &str, guarantee: ResourceVec, depth: u32, sp
 
 fn spec(path: &str, guarantee: ResourceVec, max: Limits, weight: u32) -> TenantSpec {
     let anti_affinity = Vec::new();
-    TenantSpec { path: path.to_owned(), guarantee, max, weight, trust: Trust::Trusted, anti_affinity, lend: true }
+    TenantSpec { path: path.to_owned(), guarantee, max, weight, trust: Trust::Trusted, anti_affinity, lend: true, run_as: None }
 }
 
 /// At least `least`; for some of the resources.

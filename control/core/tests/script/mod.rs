@@ -19,7 +19,7 @@ use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
     AllocationState, AntiAffinity, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode,
-    Job, JobPhase, JobSpec, Limits, Object, Outcome, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
+    Job, JobPhase, JobSpec, Limits, Object, Outcome, Pool, Proof, Protection, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
     Topology, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
@@ -533,6 +533,7 @@ fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
         trust: if words.get("trust") == Some("no") { Trust::Untrusted } else { Trust::Trusted },
         anti_affinity: words.get("apart").into_iter().flat_map(|list| list.split(',')).map(apart).collect(),
         lend: words.get("lend") != Some("no"),
+        run_as: words.get("run-as").map(|user| user.parse().expect("a user")),
     }
 }
 
@@ -555,6 +556,11 @@ fn pool(words: &Words<'_>) -> Pool {
         let cards = words.get("pin-cards").map(|cards| cards.parse().expect("cards"));
         pool.pinned.insert(model, PinnedLayout::new(model, &slices, cards).expect("a legal layout"));
     }
+    if let Some(level) = words.get("isolation") {
+        pool.isolation = level.parse().expect("a level");
+    }
+    pool.network = words.get("network").map(|network| network.parse().expect("a network"));
+    pool.memory_limit_mib = words.get("memory-limit").map(|mib| mib.parse().expect("MiB"));
     pool.mps_clients = words.number("mps", 8) as u8;
     pool.time_slice_replicas = words.number("ts", 4) as u8;
     pool
@@ -597,7 +603,15 @@ fn node(words: &Words<'_>) -> NodeSpec {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect(),
         boot_id: words.get("boot").unwrap_or("1").to_owned(),
+        proofs: words.get("proofs").map(proofs).unwrap_or_default(),
     }
+}
+
+/// `all`, or all but these: `but:ports,sockets`.
+fn proofs(text: &str) -> Vec<Proof> {
+    let missing: Vec<&str> = text.strip_prefix("but:").into_iter().flat_map(|list| list.split(',')).collect();
+    let fault = |protection: Protection| missing.contains(&protection.to_string().as_str()).then(|| "not here".to_owned());
+    Protection::ALL.into_iter().map(|protection| Proof::new(protection, fault(protection))).collect()
 }
 
 fn job(words: &Words<'_>) -> JobSpec {

@@ -201,6 +201,7 @@ impl Small {
             weight: 1,
             trust: Trust::Trusted,
             lend: true,
+            run_as: None,
             anti_affinity: Vec::new(),
         };
         small.run(&Command::ApplyTenants { tenants: vec![tenant] }).expect("a tenant");
