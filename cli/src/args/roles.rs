@@ -146,6 +146,12 @@ pub struct Isolation {
     /// Most processes and threads of one task
     #[arg(long, value_name = "N", default_value_t = 16_384)]
     pub task_processes: u64,
+    /// Keep the scratch folder of each task in memory, of this size at most, so that no task fills the disk; the memory is the task's own [default: on the disk, without a bound]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::mebibytes)]
+    pub task_scratch: Option<u64>,
+    /// How often to try again what this machine gives to isolate tasks
+    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = duration, hide = true)]
+    pub probe_every: Seconds,
     /// Program that brings container images from registries
     #[arg(long, value_name = "PROGRAM", default_value = "skopeo")]
     pub skopeo: PathBuf,

@@ -32,7 +32,7 @@ pub struct ProcessConfig {
     pub images: ImagesConfig,
 }
 
-/// How tasks of a node are isolated.
+/// How tasks of a node are isolated. Usually: without another user, files to write and control groups.
 #[derive(Clone, Debug)]
 pub struct IsolationConfig {
     /// As whom tasks run, where the agent is root.
@@ -43,6 +43,26 @@ pub struct IsolationConfig {
     pub cgroups: Vec<Cgroup>,
     /// Processes and threads that a task may have.
     pub pids_max: u64,
+    /// Users of the system will do.
+    pub allows_system_users: bool,
+    /// MiB of the scratch folder of a task, which is memory then; 0: it is on the disk, without a bound.
+    pub scratch_mib: u64,
+    /// Where the driver of the cards says how it was loaded, if there is one.
+    pub driver_params: Option<PathBuf>,
+}
+
+impl Default for IsolationConfig {
+    fn default() -> Self {
+        IsolationConfig {
+            users: None,
+            writable: Vec::new(),
+            cgroups: Vec::new(),
+            pids_max: 16_384,
+            allows_system_users: false,
+            scratch_mib: 0,
+            driver_params: None,
+        }
+    }
 }
 
 /// Which users of the host tasks run as.
@@ -58,10 +78,18 @@ pub enum Users {
 }
 
 impl Users {
-    pub(super) fn of(self, tenant: TenantId) -> u32 {
-        match self {
-            Users::PerTenant { base } => base.saturating_add(tenant.0),
-            Users::One(user) => user,
+    /// The user of a tenant that may have one of its own.
+    ///
+    /// # Errors
+    /// It is one that this node makes up for another tenant.
+    pub(super) fn of(self, tenant: TenantId, run_as: Option<u32>) -> Result<u32, String> {
+        match (self, run_as) {
+            (Users::One(user), _) => Ok(user),
+            (Users::PerTenant { base }, None) => Ok(base.saturating_add(tenant.0)),
+            (Users::PerTenant { base }, Some(user)) if user < base => Ok(user),
+            (Users::PerTenant { base }, Some(user)) => Err(format!(
+                "its tenant runs as user {user}, and this node makes up users from {base} on: use a higher --task-user-base"
+            )),
         }
     }
 }

@@ -339,6 +339,11 @@ impl GpuBackend for NvmlGpus {
         })
     }
 
+    fn fabric_nodes(&self, channel: Option<u16>) -> Result<Vec<DeviceNode>, GpuError> {
+        device_nodes::of_fabric(&self.inner.config.driver_root, channel)
+            .map_err(|error| GpuError::Host { why: format!("finding the network cards of the node: {error}") })
+    }
+
     fn is_cleaned(&self) -> bool {
         true
     }
