@@ -96,7 +96,18 @@ pub struct Shard {
 #[derive(Clone, Debug, Subcommand)]
 pub enum NodeCommand {
     /// Try what this machine gives to isolate tasks, and say what is missing and how to get it
-    Doctor,
+    Doctor(Doctor),
+}
+
+/// `muster node doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct Doctor {
+    /// Where NVIDIA's driver is installed
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    pub driver_root: PathBuf,
+    /// NVIDIA's management library
+    #[arg(long, value_name = "FILE", default_value = "libnvidia-ml.so.1", hide_default_value = true)]
+    pub nvml_library: PathBuf,
 }
 
 /// How much a node isolates its tasks.

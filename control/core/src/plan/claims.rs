@@ -4,6 +4,7 @@
 //! the job then waits as before. Law 7: the shard that held the cell's newest epoch decided the place, at the preemption; the binding is
 //! recorded under the epoch at its own time.
 
+use super::ports;
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use muster_model::ids::{AllocationId, JobId, TenantId};

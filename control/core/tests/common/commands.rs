@@ -191,8 +191,8 @@ impl Story {
         if self.chance.one_in(6) {
             return Vec::new();
         }
-        let fault = |chance: &mut Chance| chance.one_in(40).then(|| "it does not hold".to_owned());
-        Protection::ALL.into_iter().map(|protection| Proof::new(protection, fault(&mut self.chance))).collect()
+        let mut fault = || self.chance.one_in(40).then(|| "it does not hold".to_owned());
+        Protection::ALL.into_iter().map(|protection| Proof::new(protection, fault())).collect()
     }
 
     fn pool(&mut self) -> Command {

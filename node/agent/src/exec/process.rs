@@ -375,7 +375,7 @@ impl Executor for ProcessExecutor {
             return;
         }
         match self.0.record(launch, Files::default()) {
-            Ok(record) => host.spawn(self.0.clone().run(Arc::new(record), deadline_ns)),
+            Ok(record) => drop(host.spawn(self.0.clone().run(Arc::new(record), deadline_ns))),
             Err(reason) => self.0.cannot_start(spec.key, reason),
         }
     }

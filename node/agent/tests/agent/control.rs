@@ -164,7 +164,7 @@ impl ClusterState {
     fn hear(&mut self, message: FromAgent, confirms: bool) -> Option<ToAgent> {
         let quiet = self.keeps_quiet;
         match message {
-            FromAgent::Hello(_) | FromAgent::Links(_) => None,
+            FromAgent::Hello(_) | FromAgent::Links(_) | FromAgent::Proofs(_) => None,
             FromAgent::Cards(report) => {
                 self.cards.push(report);
                 None

@@ -11,6 +11,7 @@
 mod boot_marks;
 mod commands;
 mod device_nodes;
+pub mod doctor;
 pub mod helper;
 mod inventory;
 mod islands;
