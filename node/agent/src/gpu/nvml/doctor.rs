@@ -2,9 +2,7 @@
 //!
 //! What must stay true: nothing is changed; a driver that does not answer is not waited for beyond [`ANSWER_WITHIN`]; a machine without the driver has nothing to say.
 
-use nvml_wrapper::Nvml;
-use nvml_wrapper::error::NvmlError;
-use std::ffi::OsString;
+use super::helper::cards_without_ecc;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -38,7 +36,7 @@ pub fn settings(root: &Path, library: &Path) -> Vec<Setting> {
     let (tell, told) = mpsc::channel();
     let library = library.as_os_str().to_owned();
     // A call that hangs ends with this process.
-    std::thread::spawn(move || tell.send(cards_without_ecc(library)));
+    std::thread::spawn(move || tell.send(cards_without_ecc(&library)));
     settings.extend(match told.recv_timeout(ANSWER_WITHIN) {
         Ok(Ok(without)) => of_ecc(&without),
         Ok(Err(error)) => vec![unknown(format!("NVML does not say it: {error}"))],
@@ -77,20 +75,6 @@ fn of_ecc(without: &[u32]) -> Vec<Setting> {
 
 fn unknown(seen: String) -> Setting {
     Setting { what: "ECC", holds: false, seen, remedy: "see `nvidia-smi -q -d ECC`" }
-}
-
-/// Cards that have ECC and do not use it.
-fn cards_without_ecc(library: OsString) -> Result<Vec<u32>, NvmlError> {
-    let nvml = Nvml::builder().lib_path(&library).init()?;
-    let mut without = Vec::new();
-    for index in 0..nvml.device_count()? {
-        match nvml.device_by_index(index)?.is_ecc_enabled() {
-            Ok(state) if !state.currently_enabled => without.push(index),
-            Ok(_) | Err(NvmlError::NotSupported) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(without)
 }
 
 #[cfg(test)]
