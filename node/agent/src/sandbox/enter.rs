@@ -402,17 +402,15 @@ fn rules(isolation: &Isolation, folder: &TaskFolder, key: TaskKey) -> Rules {
     Rules::writing_below(own.into_iter().chain(binds).chain(root).chain(named))
 }
 
-/// Before the user changes: root may raise them.
+/// Before the user changes: root may raise them, where its own container lets it.
 fn limits(isolation: &Isolation) -> nix::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let files = isolation.files.open_max;
     if files > 0 {
-        // An agent without root may have less itself, and can give no more.
-        let most = getrlimit(Resource::RLIMIT_NOFILE)?.1;
-        let files = if isolation.is_full() { files } else { files.min(most) };
+        let files = files.min(getrlimit(Resource::RLIMIT_NOFILE)?.1);
         setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
     }
-    if isolation.pins_memory && isolation.is_full() {
+    if isolation.pins_memory && getrlimit(Resource::RLIMIT_MEMLOCK)?.0 != RLIM_INFINITY {
         setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY)?;
     }
     Ok(())
