@@ -53,7 +53,7 @@ pub enum Misfit {
         node: NodeId,
     },
     /// The node takes no new work.
-    #[error("node {node} takes no new work (silent, down, drained, quarantined or without the isolation of its pool)")]
+    #[error("node {node} takes no new work (silent, down, drained, quarantined or unproven)")]
     NodeClosed {
         /// Which.
         node: NodeId,

@@ -582,6 +582,7 @@ impl Story {
                 let withheld = if self.chance.one_in(3) { Vec::new() } else { vec![one] };
                 Command::ReportCards { node, epoch, withheld }
             }
+            9 if self.chance.one_in(3) => Command::ReportProofs { node, epoch, proofs: self.proofs() },
             9 => Command::SetDrained { node, drained: true, reason: "new cables".to_owned() },
             10 => Command::SetDrained { node, drained: false, reason: String::new() },
             _ => Command::RemoveNode { node },

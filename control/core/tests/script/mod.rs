@@ -19,7 +19,7 @@ use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
     AllocationState, AntiAffinity, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode,
-    Job, JobPhase, JobSpec, Limits, Object, Outcome, Pool, Proof, Protection, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
+    Job, JobPhase, JobSpec, Limits, NetworkPolicy, Object, Outcome, Pool, Proof, Protection, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
     Topology, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
@@ -208,6 +208,10 @@ impl World {
             }
             "untenant" => Command::DeleteTenant { path: words.at(1).to_owned() },
             "pool" => Command::PutPool(pool(words)),
+            "proofs" => {
+                let (node, epoch) = self.node(words.at(1));
+                Command::ReportProofs { node, epoch, proofs: proofs(words.at(2)) }
+            }
             "class" => Command::PutDeviceClass(DeviceClass {
                 name: words.at(1).to_owned(),
                 selector: words.get("selector").expect("a selector").parse().expect("a good selector"),
@@ -480,8 +484,9 @@ impl World {
             "desired" => {
                 let tasks = self.state.desired_for(self.node(words.at(2)).0);
                 let line = |task: muster_control_core::DesiredTask| {
+                    let isolation = told_isolation(&task);
                     format!(
-                        "  allocation {} rank {}/{} local {}/{} attempt {} at {}:{} restarts {} units {} stop {}",
+                        "  allocation {} rank {}/{} local {}/{} attempt {} at {}:{} restarts {} units {} stop {}{isolation}",
                         task.allocation,
                         task.rank,
                         task.world_size,
@@ -605,6 +610,16 @@ fn node(words: &Words<'_>) -> NodeSpec {
         boot_id: words.get("boot").unwrap_or("1").to_owned(),
         proofs: words.get("proofs").map(proofs).unwrap_or_default(),
     }
+}
+
+/// What of a task's isolation the control plane decides.
+fn told_isolation(task: &muster_control_core::DesiredTask) -> String {
+    let network = (task.network == NetworkPolicy::Private).then(|| " with a private network".to_owned());
+    let ports = task.ports.block().map(|block| format!(" ports {block}"));
+    let user = task.run_as.map(|user| format!(" as user {user}"));
+    let memory = (task.memory_limit_mib > 0).then(|| format!(" at most {} MiB", task.memory_limit_mib));
+    let channel = task.imex_channel.map(|channel| format!(" channel {channel}"));
+    [network, ports, user, memory, channel].into_iter().flatten().collect()
 }
 
 /// `all`, or all but these: `but:ports,sockets`.
