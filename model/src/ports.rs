@@ -1,6 +1,7 @@
 //! Ports that the tasks of one allocation have for themselves on their nodes.
 //!
-//! What must stay true: no two live allocations on one node have the same block; a block lies below the ports that the kernel gives to whoever asks for any.
+//! What must stay true: no two live allocations on one node have the same block; a block lies below the ports that programs
+//! take when nobody names one.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -9,8 +10,8 @@ use std::fmt;
 pub const PORTS_BASE: u16 = 20_000;
 /// Ports of a block: rank 0's, and some for servers that a job starts itself.
 pub const PORTS_PER_BLOCK: u16 = 16;
-/// Blocks: Linux gives away ports from 32,768 on, so a block is nobody's by chance.
-pub const PORT_BLOCKS: u16 = (32_768 - PORTS_BASE) / PORTS_PER_BLOCK;
+/// Blocks: they end below 29,500, where torchrun listens when nobody says otherwise, and Linux gives away ports from 32,768 on; so a block is nobody's by chance.
+pub const PORT_BLOCKS: u16 = (29_500 - PORTS_BASE) / PORTS_PER_BLOCK;
 
 /// A block of ports, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

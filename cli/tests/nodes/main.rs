@@ -2,6 +2,8 @@
 
 mod escapes;
 mod faults;
+mod images;
+mod isolation;
 mod logs;
 #[path = "../support/pages.rs"]
 mod pages;

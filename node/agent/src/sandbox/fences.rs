@@ -78,3 +78,42 @@ impl Fences {
         Ok(lifted)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::device_program::usual;
+    use std::path::{Path, PathBuf};
+
+    /// A group of version 2 of this test alone; none where this machine has none, or the test is not root.
+    fn group() -> Option<PathBuf> {
+        let mounted = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+        let at = mounted.into_iter().find(|at| at.join("cgroup.controllers").exists())?;
+        let group = at.join(format!("muster-test-{}", std::process::id()));
+        std::fs::create_dir(&group).ok().map(|()| group)
+    }
+
+    #[test]
+    fn what_somebody_has_taken_away_or_replaced_is_put_back_once() {
+        let Some(at) = group() else {
+            assert!(std::env::var_os("MUSTER_CI").is_none(), "it takes root, and control groups of version 2");
+            return eprintln!("skipped: it takes root, and control groups of version 2");
+        };
+        let opened = File::open(&at).expect("it was made");
+        let cgroup = Cgroup { is_v2: true, controllers: vec![Controller::Devices], base: PathBuf::new(), fences_ports: true };
+        let fences = Fences::of(&cgroup, &usual(), Some(&PortFence::default()));
+        let mut seen = Seen::default();
+        let first = fences.restore(&opened, &mut seen);
+        let second = fences.restore(&opened, &mut seen);
+        // Somebody's own program, which allows more.
+        let more = Device { major: 1, minor: None };
+        Fences::of_devices(&[more]).attach(&opened).expect("root may");
+        let replaced = fences.restore(&opened, &mut seen);
+        let after = fences.restore(&opened, &mut Seen::default());
+        std::fs::remove_dir(&at).expect("nobody is in it");
+        assert_eq!(first.expect("it can be looked at").len(), 7, "nothing was there");
+        assert_eq!(second.expect("it can be looked at"), Vec::<&str>::new());
+        assert_eq!(replaced.expect("it can be looked at"), ["the program for devices"]);
+        assert_eq!(after.expect("it can be looked at"), Vec::<&str>::new(), "a new agent finds them right too");
+    }
+}

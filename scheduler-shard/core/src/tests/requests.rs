@@ -274,10 +274,10 @@ fn a_job_that_may_need_several_nodes_does_not_go_where_the_network_is_private() 
         spec.topology.required = Some(TopologyLevel::Node);
         spec
     };
-    for spec in [there(gang(1, 1)), there(on_one_node(gang(4, 1)))] {
+    for (spec, nodes) in [(there(gang(1, 1)), &[2][..]), (there(on_one_node(gang(4, 1))), &[2; 4])] {
         let id = fleet.submit(spec);
         fleet.settle();
-        assert_eq!(nodes_of(&fleet, id), [2]);
+        assert_eq!(nodes_of(&fleet, id), nodes);
     }
     let id = fleet.submit(there(gang(2, 1)));
     fleet.settle();
@@ -287,7 +287,7 @@ fn a_job_that_may_need_several_nodes_does_not_go_where_the_network_is_private() 
     assert!(why.reasons[0].text().contains(said), "{}", why.reasons[0].text());
     let id = fleet.submit(gang(2, 1));
     fleet.settle();
-    assert_eq!(nodes_of(&fleet, id), [1]);
+    assert_eq!(nodes_of(&fleet, id), [1; 2]);
 }
 
 /// A node of eight cards, four on each NUMA node, of which the first two of each are held.

@@ -1,9 +1,7 @@
 //! What keeps allocations on one node apart, over random histories: proofs of nodes (SL11), users of tenants (SL8), ports. Each is shown to be caught when it is broken on
 //! purpose.
 
-mod common;
-
-use common::{Step, catches, holds, put};
+use crate::common::{Step, catches, holds, put};
 use muster_control_core::{Command, Executed, State};
 use muster_model::{Allocation, Object, Pool, Ports, Tenant};
 use std::sync::Arc;
