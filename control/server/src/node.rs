@@ -1,13 +1,16 @@
 //! A control node as a whole: consensus, the leader's loops and every service at one endpoint.
 
+use crate::api::rates::CallRates;
 use crate::consensus::{Consensus, ConsensusConfig, OpenError};
+use crate::denials::Denials;
 use crate::history::HistoryConfig;
 use crate::leases::LeaseConfig;
 use crate::leases::leader::LeaderLeases;
 use crate::leases::renewals::{Carrier, Renewals};
+use crate::recovery::{self, RecoveryError};
 use crate::services::{self, App};
 use crate::sessions::{Hub, SessionConfig, dispatch};
-use muster_runtime::{Host, NetError};
+use muster_runtime::{DiskError, Host, NetError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -31,6 +34,8 @@ pub struct ControlConfig {
     pub history: HistoryConfig,
     /// Sessions of agents.
     pub sessions: SessionConfig,
+    /// How often callers may call a closed cluster.
+    pub rates: CallRates,
 }
 
 impl ControlConfig {
@@ -44,6 +49,7 @@ impl ControlConfig {
             leases: LeaseConfig::default(),
             history: HistoryConfig::default(),
             sessions: SessionConfig::default(),
+            rates: CallRates::default(),
         }
     }
 }
@@ -57,6 +63,9 @@ pub enum StartError {
     /// Its address.
     #[error(transparent)]
     Net(#[from] NetError),
+    /// Its record of refusals.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 }
 
 /// A running control node. Dropping it leaves it running; [`ControlNode::shutdown`] ends it in order.
@@ -88,6 +97,7 @@ impl ControlNode {
             stop.clone(),
         );
         host.spawn(dispatch::run(Arc::clone(&hub)));
+        let denials = Denials::start(&host, consensus.clone())?;
         let app = App::new(
             host.clone(),
             consensus.clone(),
@@ -95,6 +105,8 @@ impl ControlNode {
             renewals,
             hub,
             config.leases.clone(),
+            config.rates,
+            denials,
             stop.clone(),
         );
         host.spawn(services::past::run(app.clone()));
@@ -157,6 +169,14 @@ impl ControlNode {
     #[must_use]
     pub fn agent_sessions(&self) -> usize {
         self.app.hub.count()
+    }
+
+    /// A session for whoever has this machine: admin of the root of the tree, operator and auditor, for an hour.
+    ///
+    /// # Errors
+    /// [`RecoveryError`], above all without a quorum.
+    pub async fn recovery_session(&self, user: &str) -> Result<String, RecoveryError> {
+        recovery::session(&self.app.consensus, &self.app.host.chance, user).await
     }
 
     /// Resolves with the reason when the node has ended, by [`ControlNode::shutdown`] or because its disk or core failed.

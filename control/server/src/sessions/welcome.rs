@@ -5,8 +5,10 @@
 use super::Hub;
 use super::stream::{Inbound, Out, send};
 use crate::api::refusal;
+use crate::api::signed::signed;
 use crate::consensus::ProposeError;
 use muster_control_core::{Command, Done, Reject};
+use muster_model::identity::Author;
 use muster_model::node::NodeSpec;
 use muster_model::{Epoch, NodeId, Proof};
 use muster_proto::v1;
@@ -47,7 +49,7 @@ struct Introduced {
 }
 
 /// Waits for the Hello, joins the node and welcomes the agent.
-pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result<Joined, NotJoined> {
+pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out: &Out) -> Result<Joined, NotJoined> {
     let Introduced { mut spec, usage_incarnation, agent, cluster } = hello(hub, inbound).await?;
     let name = spec.name.clone();
     let own =
@@ -60,7 +62,7 @@ pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result
     if hub.consensus.read(|state, _| state.meta.feature_level < PROOFS_LEVEL) {
         spec.proofs.clear();
     }
-    let command = Command::JoinNode { spec, usage_incarnation, agent };
+    let command = signed(&hub.consensus, author, Command::JoinNode { spec, usage_incarnation, agent });
     let (done, revision) = loop {
         let proposed = tokio::select! {
             biased;
