@@ -66,7 +66,7 @@ pub async fn run(muster: &Path, under: &Path, options: Options) -> Result<Vec<Ta
 }
 
 fn kinds(found: &Findings) -> Vec<(&'static str, Option<IsolationConfig>)> {
-    let isolation = |users, cgroups| IsolationConfig { users, writable: Vec::new(), cgroups, pids_max: 16_384 };
+    let isolation = |users, cgroups| IsolationConfig { users, cgroups, ..IsolationConfig::default() };
     let mut kinds = vec![("no isolation", None)];
     if found.has_sandboxes() {
         kinds.push(("user namespace", Some(isolation(TaskUsers::Agent, Vec::new()))));

@@ -73,8 +73,8 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Checkpoint(args) => return commands::checkpoint::run(args.text.as_deref()),
         Command::Control(args) => return roles::control::run(args),
         Command::Shard(args) => return roles::shard::run(args, endpoints(&cli.global)?),
-        Command::Node(Node { instead: Some(NodeCommand::Doctor), .. }) => {
-            return roles::doctor::run(&Out::new(cli.global.output.unwrap_or_default(), cli.global.color));
+        Command::Node(Node { instead: Some(NodeCommand::Doctor(args)), .. }) => {
+            return roles::doctor::run(args, &Out::new(cli.global.output.unwrap_or_default(), cli.global.color));
         }
         Command::Node(args) => return roles::node::run(args, endpoints(&cli.global)?),
         Command::Dev(args) => return dev::run(args),

@@ -1,11 +1,14 @@
 //! What commands print: tables for people, JSON and YAML for scripts, colour only where a terminal will show it.
 //!
 //! What must stay true: results go to standard output and everything else to standard error, so that a pipe gets results only;
-//! everything that is printed goes through [`Out`] or [`note`], so that a reader who has gone away ends a command quietly.
+//! everything that is printed goes through [`Out`] or [`note`], so that a reader who has gone away ends a command quietly; nothing that somebody else has written makes a
+//! terminal do anything ([`neutral`]).
 
 mod columns;
+pub mod neutral;
 
 pub use columns::{Block, Columns};
+use neutral::neutral;
 
 use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
@@ -58,6 +61,8 @@ pub struct Out {
     pub format: Format,
     /// Whether standard output takes colour.
     pub colour: bool,
+    /// Standard output is a terminal.
+    pub is_terminal: bool,
     /// Columns of the terminal; none where standard output is no terminal: whoever reads a file or a pipe wants all of it.
     pub width: Option<usize>,
 }
@@ -68,7 +73,8 @@ impl Out {
     pub fn new(format: Format, colour: Colour) -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         let width = || Some(usize::from(terminal_size::terminal_size_of(std::io::stdout())?.0.0));
-        Out { format, colour: colour.decide(is_terminal), width: if is_terminal { width() } else { None } }
+        let width = if is_terminal { width() } else { None };
+        Out { format, colour: colour.decide(is_terminal), is_terminal, width }
     }
 
     /// Prints `value`, or the table for people.
@@ -89,7 +95,8 @@ impl Out {
                 let wide = self.format == Format::Wide;
                 let width = self.width.filter(|_| !wide);
                 for block in table(wide) {
-                    self.line(&block.render(self.colour, width))?;
+                    // Its cells are harmless, and its colours are ours.
+                    self.bytes(format!("{}\n", block.render(self.colour, width)).as_bytes())?;
                 }
                 Ok(())
             }
@@ -101,6 +108,7 @@ impl Out {
     /// # Errors
     /// When standard output is closed.
     pub fn line(&self, text: &str) -> Result<(), Failure> {
+        let text = if self.is_terminal { neutral(text) } else { text.to_owned() };
         self.bytes(format!("{text}\n").as_bytes())
     }
 
@@ -142,7 +150,7 @@ pub fn by_number(a: &str, b: &str) -> Ordering {
 
 /// Prints a line for people to standard error: progress, warnings, errors. Nobody may be reading it, which harms nothing.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", neutral(text));
 }
 
 fn encode(why: &str) -> Failure {

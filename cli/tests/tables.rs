@@ -534,5 +534,5 @@ fn scripts_get_the_same_names_in_json_and_yaml() {
     );
     let yaml: serde_yaml_ng::Value = serde_yaml_ng::to_value(&view).expect("yaml");
     assert_eq!(yaml["state"].as_str(), Some("pending"));
-    assert_eq!(Out { format: Format::Json, colour: false, width: None }.format, Format::Json);
+    assert_eq!(Out { format: Format::Json, colour: false, is_terminal: false, width: None }.format, Format::Json);
 }

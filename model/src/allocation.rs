@@ -2,6 +2,7 @@
 
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, TenantId};
+use crate::ports::Ports;
 use crate::preemption::PreemptReason;
 use crate::quota_class::{ClassRecord, QuotaClass};
 use crate::resources::ResourceVec;
@@ -124,6 +125,9 @@ pub struct Allocation {
     /// How close together its job required it to stand, at the binding: what it has by luck costs nothing more.
     #[serde(default)]
     pub topology: RequiredTopology,
+    /// Ports that its tasks have for themselves on its nodes.
+    #[serde(default)]
+    pub ports: Ports,
 }
 
 impl Allocation {

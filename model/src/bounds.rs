@@ -27,7 +27,7 @@ pub const COMMAND_ARGUMENTS_MAX: usize = COMMAND_BYTES_MAX / TEXT_OVERHEAD_BYTES
 /// Variables of an environment: as many as fit if all names and values are empty.
 pub const ENV_MAX: usize = COMMAND_BYTES_MAX / (2 * TEXT_OVERHEAD_BYTES);
 /// Variables that the system sets for every task, or for those that share a card under MPS. A job may not give them: its value would be lost.
-pub const ENV_OF_SYSTEM: [&str; 31] = [
+pub const ENV_OF_SYSTEM: [&str; 32] = [
     "RANK",
     "LOCAL_RANK",
     "WORLD_SIZE",
@@ -41,6 +41,7 @@ pub const ENV_OF_SYSTEM: [&str; 31] = [
     "MUSTER_JOB_ID",
     "MUSTER_JOB_NAME",
     "MUSTER_ATTEMPT",
+    "MUSTER_PORTS",
     "MUSTER_ARRAY_JOB_ID",
     "MUSTER_ARRAY_TASK_ID",
     "MUSTER_ALLOCATION_ID",
@@ -114,6 +115,17 @@ pub const TEXT_BYTES_MAX: usize = 256;
 pub const CLASS_TENANTS_MAX: usize = 1_024;
 /// Classes that a priority class may preempt.
 pub const PREEMPTS_MAX: usize = 64;
+/// Bytes of why a protection does not hold on a node.
+pub const PROOF_BYTES_MAX: usize = TEXT_BYTES_MAX;
+/// Proofs of one node: several times as many as there are protections, since newer agents know more.
+pub const PROOFS_MAX: usize = 64;
+/// The users that a tenant's tasks may run as: the first that is an ordinary one on every Linux, and the last below those that nodes make up for tenants
+/// that name none.
+pub const RUN_AS_MIN: u32 = 1_000;
+/// See [`RUN_AS_MIN`].
+pub const RUN_AS_MAX: u32 = 1_999_999_999;
+/// Nobody's user: what belongs to nobody else shows as its.
+pub const NOBODY: u32 = 65_534;
 /// Labels of one node.
 pub const LABELS_MAX: usize = 64;
 /// Bytes of a request id: room for a UUID with a client's name.

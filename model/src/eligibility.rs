@@ -7,10 +7,12 @@
 use crate::driver::DriverVersion;
 use crate::gpu::GpuModel;
 use crate::image::Mount;
+use crate::isolation::NetworkPolicy;
 use crate::job::JobSpec;
 use crate::node::{Gpu, Node, Pool};
 use crate::request::{DeviceRequest, SharingMode};
 use crate::selector::{Known, Selector, Truth};
+use crate::topology::TopologyLevel;
 use crate::workload::WorkloadClass;
 use std::fmt;
 
@@ -31,6 +33,8 @@ pub struct Eligibility<'a> {
     pub image: Option<&'a str>,
     /// What of the nodes it sees.
     pub mounts: &'a [Mount],
+    /// All its tasks stand on one node, wherever they are placed.
+    pub on_one_node: bool,
 }
 
 /// Why a pool does not serve a job.
@@ -46,15 +50,18 @@ pub enum PoolRefusal {
     Image(Box<str>),
     /// The pool's rules do not allow this mount.
     Mount(Box<Mount>),
+    /// Tasks of the pool have a network of their own on each node, and the job may need several nodes.
+    Network,
 }
 
 impl PoolRefusal {
-    /// The image or mount that is in the way.
+    /// The image, mount or network that is in the way.
     #[must_use]
-    pub fn of_files(&self) -> Option<String> {
+    pub fn beside_modes(&self) -> Option<String> {
         match self {
             PoolRefusal::Image(image) => Some(format!("image {image}")),
             PoolRefusal::Mount(mount) => Some(format!("mount {mount}")),
+            PoolRefusal::Network => Some("jobs on several nodes (network: private)".to_owned()),
             PoolRefusal::NotAskedFor | PoolRefusal::Class(_) | PoolRefusal::Mode(_) => None,
         }
     }
@@ -66,6 +73,10 @@ impl PoolRefusal {
             PoolRefusal::NotAskedFor => write!(f, "pool {pool} is not the required pool"),
             PoolRefusal::Class(class) => write!(f, "pool {pool} does not allow {class}"),
             PoolRefusal::Mode(mode) => write!(f, "pool {pool} does not allow {mode}"),
+            PoolRefusal::Network => write!(
+                f,
+                "pool {pool} does not allow jobs on several nodes (network: private); a job that requires topology level node is on one"
+            ),
             PoolRefusal::Image(image) => {
                 write!(f, "pool {pool} does not allow image {image} (its setting images has no rule for it)")
             }
@@ -98,6 +109,7 @@ impl Eligibility<'_> {
         }
         match self.mounts.iter().find(|mount| rules.allows_mount(mount).is_none()) {
             Some(mount) => Err(PoolRefusal::Mount(Box::new(mount.clone()))),
+            None if !self.on_one_node && rules.network() == NetworkPolicy::Private => Err(PoolRefusal::Network),
             None => Ok(()),
         }
     }
@@ -149,7 +161,14 @@ impl JobSpec {
             selector: self.asked.selector.as_ref(),
             image: self.image.as_deref(),
             mounts: &self.mounts,
+            on_one_node: self.is_on_one_node(),
         }
+    }
+
+    /// Whether all its tasks, and those that it may grow by, stand on one node wherever they are placed.
+    #[must_use]
+    pub fn is_on_one_node(&self) -> bool {
+        self.tasks_max() <= 1 || self.topology.required == Some(TopologyLevel::Node)
     }
 
     /// Whether cards of `model` could ever serve it, whatever stands on them.

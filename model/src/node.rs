@@ -3,6 +3,7 @@
 use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, JobId, NodeId};
 use crate::image::{self, Mount, MountRule};
+use crate::isolation::{IsolationLevel, NetworkPolicy, Proof};
 use crate::mig::{MigPlacement, PinnedLayout};
 use crate::node_links::NodeLinks;
 use crate::request::SharingMode;
@@ -175,6 +176,9 @@ pub struct NodeSpec {
     pub labels: BTreeMap<String, String>,
     /// Changes at every boot of the host: tasks of an earlier boot are gone.
     pub boot_id: String,
+    /// What came of trying to get past the isolation of tasks, in order, each protection once. What is not there was not tried.
+    #[serde(default)]
+    pub proofs: Vec<Proof>,
 }
 
 /// What the control plane thinks of a node.
@@ -240,6 +244,9 @@ pub struct NodeNotes {
     /// How its cards and network cards reach each other, as its agent has found it; empty until it has.
     #[serde(default)]
     pub links: NodeLinks,
+    /// What its pool needs and it has not proved, for people; empty: nothing.
+    #[serde(default)]
+    pub lacks: String,
 }
 
 /// An operator takes a card for well.
@@ -288,7 +295,7 @@ impl Node {
     /// Whether new work may be bound here.
     #[must_use]
     pub fn accepts_work(&self) -> bool {
-        self.health == NodeHealth::Ready && !self.drained && self.notes.quarantine.is_none()
+        self.health == NodeHealth::Ready && !self.drained && self.notes.quarantine.is_none() && self.notes.lacks.is_empty()
     }
 
     /// Why the node takes no new work, in one word; `None` when it does. Health is named first: an operator who lifts a drain of a
@@ -299,6 +306,7 @@ impl Node {
             NodeHealth::Silent | NodeHealth::Down => Some(self.health.word()),
             NodeHealth::Ready if self.drained => Some("drained"),
             NodeHealth::Ready if self.notes.quarantine.is_some() => Some("quarantined"),
+            NodeHealth::Ready if !self.notes.lacks.is_empty() => Some("unproven"),
             NodeHealth::Ready => None,
         }
     }
@@ -306,7 +314,7 @@ impl Node {
     /// What an operator should know of it, for people; empty when there is nothing.
     #[must_use]
     pub fn reason(&self) -> String {
-        let NodeNotes { drain_reason, quarantine, rival, .. } = &self.notes;
+        let NodeNotes { drain_reason, quarantine, rival, lacks, .. } = &self.notes;
         let drained = self.drained.then(|| drain_reason.clone()).filter(|reason| !reason.is_empty());
         let quarantine = quarantine.as_ref().map(|quarantine| quarantine.reason.clone());
         let rival = rival.as_ref().map(|rival| {
@@ -316,7 +324,8 @@ impl Node {
                  give one of the two hosts another name"
             )
         });
-        [drained, quarantine, rival].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        let lacks = Some(lacks.clone()).filter(|lacks| !lacks.is_empty());
+        [drained, quarantine, lacks, rival].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -363,6 +372,15 @@ pub struct Pool {
     /// How long a task has a time-sliced card before the next one has it.
     #[serde(default)]
     pub time_slice: TimeSlice,
+    /// What a node has to prove before it gets work.
+    #[serde(default)]
+    pub isolation: IsolationLevel,
+    /// What tasks see of the network; none: what is usual for the level ([`Pool::network`]).
+    #[serde(default)]
+    pub network: Option<NetworkPolicy>,
+    /// MiB that a task which asked for no memory may use; none: its share of the node where isolation is full, else no bound.
+    #[serde(default)]
+    pub memory_limit_mib: Option<u64>,
 }
 
 impl Pool {
@@ -385,6 +403,9 @@ impl Pool {
             images: Vec::new(),
             mounts: Vec::new(),
             time_slice: TimeSlice::Medium,
+            isolation: IsolationLevel::None,
+            network: None,
+            memory_limit_mib: None,
         }
     }
 

@@ -105,6 +105,9 @@ pub struct Tenant {
     /// Whether it lends, for resources of which something else is said than of the others.
     #[serde(default)]
     pub lends: BTreeMap<Resource, bool>,
+    /// The user of the nodes that its tasks run as, and those of the tenants below it; none: what is above says it, or the node makes one up.
+    #[serde(default)]
+    pub run_as: Option<u32>,
 }
 
 impl Tenant {
@@ -157,4 +160,7 @@ pub struct TenantSpec {
     /// Whether it lends, for resources of which something else is said than of the others.
     #[serde(default)]
     pub lends: BTreeMap<Resource, bool>,
+    /// The user of the nodes that its tasks run as, and those of the tenants below it; none: what is above says it, or the node makes one up.
+    #[serde(default)]
+    pub run_as: Option<u32>,
 }

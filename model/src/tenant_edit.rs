@@ -165,6 +165,9 @@ pub struct TenantEdit {
     /// Lending of single resources.
     #[serde(default)]
     pub lends: LendsEdit,
+    /// The user that its tasks run as.
+    #[serde(default)]
+    pub run_as: Edit<u32>,
 }
 
 impl TenantEdit {
@@ -182,6 +185,7 @@ impl TenantEdit {
             lend: self.lend.on(before.lend, true),
             weights: by_resource(self.weights.clear, &self.weights.of, before.weights),
             lends: by_resource(self.lends.clear, &self.lends.of, before.lends),
+            run_as: self.run_as.on_optional(before.run_as),
         }
     }
 }
@@ -200,6 +204,7 @@ impl TenantSpec {
             lend: true,
             weights: BTreeMap::new(),
             lends: BTreeMap::new(),
+            run_as: None,
         }
     }
 }
@@ -216,6 +221,7 @@ impl From<&Tenant> for TenantSpec {
             lend: tenant.lend,
             weights: tenant.weights.clone(),
             lends: tenant.lends.clone(),
+            run_as: tenant.run_as,
         }
     }
 }

@@ -51,6 +51,7 @@ impl NodeSpec {
             driver: "570.00".to_owned(),
             labels: BTreeMap::new(),
             boot_id: "boot-1".to_owned(),
+            proofs: Vec::new(),
         }
     }
 }
@@ -79,6 +80,7 @@ impl Tenant {
             lend: true,
             weights: BTreeMap::new(),
             lends: BTreeMap::new(),
+            run_as: None,
         }
     }
 }
@@ -152,6 +154,7 @@ impl Allocation {
             cleaning: Default::default(),
             cleaned_ms: 0,
             topology: Default::default(),
+            ports: Default::default(),
         }
     }
 }

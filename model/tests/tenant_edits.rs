@@ -26,7 +26,7 @@ prop_compose! {
     fn tenant()(
         floor in amounts(), floor_cpu in 0..9_u64, ceiling in amounts(), ceiling_cpu in option::of(0..9_u64),
         memory in option::of(0..9_u64), weight in 1..9_u32, untrusted in any::<bool>(),
-        apart in btree_map(select(OTHERS.to_vec()), level(), 0..3), lend in any::<bool>(),
+        apart in btree_map(select(OTHERS.to_vec()), level(), 0..3), lend in any::<bool>(), run_as in option::of(1_000_u32..1_003),
         weights in btree_map(select(RESOURCES.to_vec()), 1..9_u32, 0..3),
         lends in btree_map(select(RESOURCES.to_vec()), any::<bool>(), 0..3),
     ) -> Tenant {
@@ -40,7 +40,7 @@ prop_compose! {
             max: Limits { gpu, cpu_milli: ceiling_cpu, memory_mib: memory }, weight,
             trust: if untrusted { Trust::Untrusted } else { Trust::Trusted },
             anti_affinity: apart.into_iter().map(|(tenant, level)| AntiAffinity { tenant: tenant.into(), level }).collect(),
-            lend, weights, lends,
+            lend, weights, lends, run_as,
         }
     }
 }
@@ -62,7 +62,7 @@ prop_compose! {
     fn tenant_edit()(
         guarantee in amounts_edit(), max in amounts_edit(), weight in edit(1..9_u32),
         trust in edit(select(vec![Trust::Trusted, Trust::Untrusted])), clear in any::<bool>(),
-        levels in btree_map(select(OTHERS.to_vec()), option::of(level()), 0..3), lend in edit(any::<bool>()),
+        levels in btree_map(select(OTHERS.to_vec()), option::of(level()), 0..3), lend in edit(any::<bool>()), run_as in edit(1_000_u32..1_003),
         clears in (any::<bool>(), any::<bool>()),
         weights in btree_map(select(RESOURCES.to_vec()), option::of(1..9_u32), 0..3),
         lends in btree_map(select(RESOURCES.to_vec()), option::of(any::<bool>()), 0..3),
@@ -70,7 +70,7 @@ prop_compose! {
         let levels = levels.into_iter().map(|(tenant, level)| (tenant.to_owned(), level)).collect();
         TenantEdit {
             path: "research".into(), guarantee, max, weight, trust, anti_affinity: AntiAffinityEdit { clear, levels }, lend,
-            weights: WeightsEdit { clear: clears.0, of: weights }, lends: LendsEdit { clear: clears.1, of: lends },
+            weights: WeightsEdit { clear: clears.0, of: weights }, lends: LendsEdit { clear: clears.1, of: lends }, run_as,
         }
     }
 }
@@ -128,10 +128,11 @@ proptest! {
             prop_assert_eq!(after.lends.get(&resource).copied(), lent);
         }
         // The same again changes nothing.
+        prop_assert_eq!(after.run_as, expected(edit.run_as, false, before.run_as));
         prop_assert_eq!(after.lend, expected(edit.lend, false, Some(before.lend)).unwrap_or(true));
         let as_tenant = |spec: TenantSpec| Tenant {
             guarantee: spec.guarantee, max: spec.max, weight: spec.weight, trust: spec.trust,
-            anti_affinity: spec.anti_affinity, lend: spec.lend, weights: spec.weights, lends: spec.lends, ..before.clone()
+            anti_affinity: spec.anti_affinity, lend: spec.lend, weights: spec.weights, lends: spec.lends, run_as: spec.run_as, ..before.clone()
         };
         prop_assert_eq!(edit.on(Some(&as_tenant(after.clone()))), after);
     }
@@ -167,6 +168,7 @@ fn a_tenant_lends_unless_it_says_otherwise() {
         lend: spec.lend,
         weights: spec.weights,
         lends: spec.lends,
+        run_as: spec.run_as,
     };
     let keeping = tenant(keeps);
     let mut capacity = muster_model::capacity::Capacity::default();

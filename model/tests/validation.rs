@@ -304,6 +304,7 @@ fn tenant() -> TenantSpec {
         lend: true,
         weights: Default::default(),
         lends: Default::default(),
+        run_as: None,
     }
 }
 

@@ -21,6 +21,7 @@ const BINDING: &str = "control/core/tests/transcripts/binding.txt";
 const CARDS: &str = "control/core/tests/transcripts/cards.txt";
 const NODES: &str = "control/core/tests/transcripts/nodes.txt";
 const PINNED: &str = "control/core/tests/transcripts/pinned.txt";
+const ISOLATION: &str = "control/core/tests/transcripts/isolation.txt";
 const IMAGES: &str = "node/agent/tests/agent/images.rs";
 const PLACES: &str = "scheduler-shard/core/src/tests/requests.rs";
 const STARTS: &str = "control/core/tests/starts/mod.rs";
@@ -115,6 +116,7 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("TenantSpec", "lend", "model/tests/tenant_edits.rs", "fn a_tenant_lends_unless_it_says_otherwise"),
     ("TenantSpec", "weights", QUEUEING, "fn a_weight_for_one_model_divides_the_share_of_that_model_alone"),
     ("TenantSpec", "lends", "cli/tests/nodes/floors.rs", "fn a_tenant_lends_one_model_and_keeps_another"),
+    ("TenantSpec", "run_as", "control/core/tests/transcripts/ports.txt", "run-as=5001"),
     ("ResourceVec", "gpu_units", QUEUEING, "fn what_a_guarantee_covers_goes_first_and_the_emptiest_guarantee_before_others"),
     ("ResourceVec", "cpu_milli", QUEUEING, "fn a_guarantee_of_cpu_counts_beside_gpus"),
     ("ResourceVec", "memory_mib", VALIDATION, "fn a_tenant_that_is_wrong_names_its_field"),
@@ -152,6 +154,9 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Pool", "time_slice", "cli/tests/nodes/shares.rs", "fn a_pool_sets_the_length_of_turns"),
     ("Pool", "compute_tolerance_percent", NEEDS, "fn who_asks_and_where_narrows_the_ways"),
     ("Pool", "mig_layouts", PINNED, "pool serving keeps the MIG layout"),
+    ("Pool", "isolation", ISOLATION, "pool default isolation=full"),
+    ("Pool", "network", ISOLATION, "network=host"),
+    ("Pool", "memory_limit_mib", ISOLATION, "memory-limit=2048"),
     ("PinnedLayout", "model", PINNED, "pin=h100/"),
     ("PinnedLayout", "slices", PINNED, "3g.40gb:1,2g.20gb:1"),
     ("PinnedLayout", "cards_per_node", PINNED, "pin-cards=1"),
@@ -166,6 +171,9 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("NodeSpec", "driver", REQUESTS, "fn an_older_driver_is_passed_by_and_told"),
     ("NodeSpec", "labels", SELECTORS, "fn a_selector_says_which_cards_will_do"),
     ("NodeSpec", "boot_id", NODES, "boot=3"),
+    ("NodeSpec", "proofs", ISOLATION, "proofs=all"),
+    ("Proof", "protection", ISOLATION, "proofs=but:foreign-devices,ports"),
+    ("Proof", "fault", ISOLATION, "proofs n2 but:memory"),
     ("Place", "region", SELECTORS, "fn a_selector_says_which_cards_will_do"),
     ("Place", "zone", SELECTORS, "fn a_selector_says_which_cards_will_do"),
     ("Place", "block", "scheduler-shard/core/src/tests/preferred.rs", "fn gangs_of_whole_cards_stand_as_close_as_they_prefer"),

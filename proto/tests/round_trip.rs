@@ -9,6 +9,7 @@ use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
 use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, WithheldSlice};
 use muster_model::node_links::{Nic, NodeLinks};
+use muster_model::ports::PORT_BLOCKS;
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::resources::Resource;
 use muster_model::sharing::TimeSlice;
@@ -19,7 +20,7 @@ use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, BurstTier,
     Cell, Change, Claim, ClassRecord, ClassSegment, ClassSum, Dependency, DependencyKind, DeviceHold, DeviceRequest,
-    Elastic, EndCause, FieldError, Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec,
+    Elastic, EndCause, FieldError, Gpu, GpuModel, GpuUnits, Growth, IsolationLevel, NetworkPolicy, PortBlock, Ports, Proof, Protection, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec,
     Key, LimitSignal, Limits, Mount, MountRule, MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object,
     Outcome, Place, Pool, PreemptReason, Preemption, Preemptor, QuotaClass, RequiredTopology, Reservation, ResourceVec,
     Spread, StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet,
@@ -392,8 +393,9 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
     let nics = vec(("[a-z0-9_]{1,6}", any::<u8>()).prop_map(|(name, numa)| Nic { name, numa }), 0..3);
     let links = ("[0-9.]{0,4}", any::<u16>(), nics, vec(any::<u8>(), 0..9))
         .prop_map(|(cuda, gpus, nics, matrix)| NodeLinks { cuda, gpus, nics, matrix });
-    (any::<u64>(), "[ -~]{0,9}", failures, option::of(quarantine), option::of(rival), vec(cleared, 0..3), links)
-        .prop_map(|(agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links)| NodeNotes {
+    let texts = ("[ -~]{0,9}", "[ -~]{0,9}");
+    (any::<u64>(), texts, failures, option::of(quarantine), option::of(rival), vec(cleared, 0..3), links)
+        .prop_map(|(agent, (drain_reason, lacks), start_failures, quarantine, rival, cleared_gpus, links)| NodeNotes {
             agent,
             drain_reason,
             start_failures,
@@ -401,6 +403,7 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
             rival,
             cleared_gpus,
             links,
+            lacks,
         })
 }
 
@@ -471,15 +474,28 @@ prop_compose! {
         charge in amounts(), tasks in tasks(), task_states in vec(task_state(), 0..3),
         epochs in btree_map(any::<u32>().prop_map(NodeId), any::<u64>().prop_map(Epoch), 0..3),
         state in prop_oneof![Just(AllocationState::Active), end_cause().prop_map(AllocationState::Stopping)],
-        failures in vec(failure(), 0..3), classes in classes(), priority in any::<i32>(), topology in required_topology(),
+        failures in vec(failure(), 0..3), classes in classes(), priority in any::<i32>(), topology in required_topology(), ports in ports(),
     ) -> Allocation {
         Allocation {
             id: AllocationId(ids.0), job: JobId(ids.1), attempt: Attempt(ids.2), tenant: TenantId(ids.3),
             cell: CellId(ids.4), cell_epoch: Epoch(ids.5), model, cpu_milli: host.0, memory_mib: host.1, charge, tasks,
             task_states, node_epochs: epochs, state, bound_ms: host.2, failures, classes,
-            priority, submitted_ms: ids.0, is_growth: priority > 0, cleaning: [Rank(ids.2)].into(), cleaned_ms: host.2, topology,
+            priority, submitted_ms: ids.0, is_growth: priority > 0, cleaning: [Rank(ids.2)].into(), cleaned_ms: host.2, topology, ports,
         }
     }
+}
+
+fn ports() -> impl Strategy<Value = Ports> {
+    let block = (0..PORT_BLOCKS).prop_map(|number| Ports::Block(PortBlock(number)));
+    prop_oneof![Just(Ports::Unassigned), Just(Ports::NoneFree), block]
+}
+
+/// In order, some of them.
+fn proofs() -> impl Strategy<Value = Vec<Proof>> {
+    subsequence(Protection::ALL.to_vec(), 0..=Protection::ALL.len()).prop_flat_map(|tried| {
+        let fault = option::of("[ -~]{0,9}");
+        vec(fault, tried.len()).prop_map(move |faults| tried.iter().zip(faults).map(|(what, why)| Proof::new(*what, why)).collect())
+    })
 }
 
 prop_compose! {
@@ -504,12 +520,12 @@ prop_compose! {
         words in vec("[a-z0-9]{0,6}", 10..=10), gpus in vec(gpu(), 0..3),
         numbers in (any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>()),
         labels in btree_map("[a-z]{1,4}", "[a-z]{0,4}", 0..3),
-        health in select(vec![NodeHealth::Ready, NodeHealth::Silent, NodeHealth::Down]), drained in any::<bool>(), notes in notes(),
+        health in select(vec![NodeHealth::Ready, NodeHealth::Silent, NodeHealth::Down]), drained in any::<bool>(), notes in notes(), proofs in proofs(),
     ) -> Node {
         let [name, address, region, zone, block, leaf, nvlink_domain, cell, pool, driver] = <[String; 10]>::try_from(words).expect("ten");
         let spec = NodeSpec {
             name, address, place: Place { region, zone, block, leaf, nvlink_domain }, cell, pool, gpus, cpu_milli: numbers.0,
-            memory_mib: numbers.1, driver, labels, boot_id: "b".into(),
+            memory_mib: numbers.1, driver, labels, boot_id: "b".into(), proofs,
         };
         Node { id: NodeId(numbers.2), spec, cell: CellId(numbers.3), epoch: Epoch(numbers.4), health, drained, notes }
     }
@@ -535,6 +551,9 @@ fn pool() -> impl Strategy<Value = Pool> {
             images: vec!["dir:/srv".to_owned(); usize::from(mps_clients % 3)],
             mounts: vec![MountRule { path: "/data".to_owned(), write: mps_clients > 9 }; usize::from(mps_clients % 2)],
             time_slice: TimeSlice::ALL[usize::from(mps_clients % 3)],
+            isolation: [IsolationLevel::None, IsolationLevel::Limits, IsolationLevel::Full][usize::from(mps_clients % 3)],
+            network: [None, Some(NetworkPolicy::Host), Some(NetworkPolicy::Private)][usize::from(time_slice_replicas % 3)],
+            memory_limit_mib: (time_slice_replicas > 9).then_some(u64::from(mps_clients)),
         })
 }
 
@@ -558,11 +577,11 @@ prop_compose! {
         id in any::<u32>(), parent in option::of(any::<u32>().prop_map(TenantId)), path in "[a-z]{1,5}(/[a-z]{1,5}){0,2}",
         guarantee in amounts(), max in limits(), weight in any::<u32>(), untrusted in any::<bool>(),
         apart in btree_map("[A-Z]{1,4}", select(vec![AntiAffinityLevel::Card, AntiAffinityLevel::Node, AntiAffinityLevel::Island]), 0..3),
-        lend in any::<bool>(), weights in btree_map(resource(), any::<u32>(), 0..3), lends in btree_map(resource(), any::<bool>(), 0..3),
+        lend in any::<bool>(), run_as in option::of(any::<u32>()), weights in btree_map(resource(), any::<u32>(), 0..3), lends in btree_map(resource(), any::<bool>(), 0..3),
     ) -> Tenant {
         let trust = if untrusted { Trust::Untrusted } else { Trust::Trusted };
         let anti_affinity = apart.into_iter().map(|(tenant, level)| AntiAffinity { tenant, level }).collect();
-        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust, anti_affinity, lend, weights, lends }
+        Tenant { id: TenantId(id), path, parent, guarantee, max, weight, trust, anti_affinity, lend, weights, lends, run_as }
     }
 }
 
@@ -613,7 +632,7 @@ proptest! {
         numbers in (edit(any::<u64>()), edit(any::<u64>()), edit(any::<u64>()), edit(any::<u32>())),
         trust in edit(select(vec![Trust::Trusted, Trust::Untrusted])),
         levels in btree_map("[a-z]{1,3}", option::of(select(vec![AntiAffinityLevel::Card, AntiAffinityLevel::Island])), 0..3),
-        lend in edit(any::<bool>()), clears in (any::<bool>(), any::<bool>()),
+        lend in edit(any::<bool>()), run_as in edit(any::<u32>()), clears in (any::<bool>(), any::<bool>()),
         weights in btree_map(resource(), option::of(any::<u32>()), 0..3),
         lends in btree_map(resource(), option::of(any::<bool>()), 0..3),
     ) {
@@ -627,6 +646,7 @@ proptest! {
             lend,
             weights: WeightsEdit { clear: clears.0, of: weights },
             lends: LendsEdit { clear: clears.1, of: lends },
+            run_as,
         };
         prop_assert_eq!(TenantEdit::try_from(sent(&v1::TenantEdit::from(&edit))), Ok(edit));
     }
@@ -636,7 +656,7 @@ proptest! {
         prop_assert_eq!(JobSpec::try_from(sent(&v1::JobSpec::from(&spec))), Ok(spec));
         let spec = TenantSpec {
             path: tenant.path, guarantee: tenant.guarantee, max: tenant.max, weight: tenant.weight, trust: tenant.trust,
-            anti_affinity: tenant.anti_affinity, lend: tenant.lend, weights: tenant.weights, lends: tenant.lends,
+            anti_affinity: tenant.anti_affinity, lend: tenant.lend, weights: tenant.weights, lends: tenant.lends, run_as: tenant.run_as,
         };
         prop_assert_eq!(TenantSpec::try_from(sent(&v1::TenantSpec::from(&spec))), Ok(spec));
     }

@@ -5,7 +5,7 @@
 
 use crate::import::{ImportError, unzipped};
 use muster_model::node::{Gpu, NodeSpec, Place};
-use muster_model::{GpuModel, WorkloadClass};
+use muster_model::{GpuModel, Proof, WorkloadClass};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -294,6 +294,7 @@ impl NodeGroup {
             cpu_milli: self.cpu_milli.unwrap_or(u64::from(self.gpus) * 16_000),
             memory_mib: self.memory_mib.unwrap_or(u64::from(self.gpus) * 262_144),
             driver: "replay".to_owned(),
+            proofs: Proof::all_hold(),
             ..NodeSpec::usual(&name, (0..self.gpus).map(card).collect())
         }
     }

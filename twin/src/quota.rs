@@ -64,6 +64,7 @@ pub fn tenants(
         lend: true,
         weights: BTreeMap::new(),
         lends: BTreeMap::new(),
+        run_as: None,
     };
     paths.iter().map(spec).collect()
 }

@@ -465,4 +465,7 @@ pub struct Logs {
     /// Attempt of the job [default: the last]
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     pub attempt: u32,
+    /// On a terminal, print control characters as they are: colours, but also whatever else a task makes the terminal do
+    #[arg(long)]
+    pub raw: bool,
 }

@@ -96,7 +96,18 @@ pub struct Shard {
 #[derive(Clone, Debug, Subcommand)]
 pub enum NodeCommand {
     /// Try what this machine gives to isolate tasks, and say what is missing and how to get it
-    Doctor,
+    Doctor(Doctor),
+}
+
+/// `muster node doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct Doctor {
+    /// Where NVIDIA's driver is installed
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    pub driver_root: PathBuf,
+    /// NVIDIA's management library
+    #[arg(long, value_name = "FILE", default_value = "libnvidia-ml.so.1", hide_default_value = true)]
+    pub nvml_library: PathBuf,
 }
 
 /// How much a node isolates its tasks.
@@ -146,6 +157,12 @@ pub struct Isolation {
     /// Most processes and threads of one task
     #[arg(long, value_name = "N", default_value_t = 16_384)]
     pub task_processes: u64,
+    /// Keep the scratch folder of each task in memory, of this size at most, so that no task fills the disk; the memory is the task's own [default: on the disk, without a bound]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::mebibytes)]
+    pub task_scratch: Option<u64>,
+    /// How often to try again what this machine gives to isolate tasks
+    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = duration, hide = true)]
+    pub probe_every: Seconds,
     /// Program that brings container images from registries
     #[arg(long, value_name = "PROGRAM", default_value = "skopeo")]
     pub skopeo: PathBuf,

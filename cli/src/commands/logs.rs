@@ -1,4 +1,4 @@
-//! `muster logs`: bytes as the task wrote them; a stream that was cut goes on where it stopped.
+//! `muster logs`: bytes as the task wrote them, made harmless on a terminal; a stream that was cut goes on where it stopped.
 //!
 //! What must stay true: what was dropped is said once, where it is missing; lines of several ranks never mix, and what waits of them is
 //! bounded.
@@ -6,6 +6,7 @@
 use crate::args::jobs::Logs;
 use crate::commands::Context;
 use crate::failure::Failure;
+use crate::output::neutral::Neutral;
 use crate::output::note;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -28,7 +29,14 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// # Errors
 /// When there is no such job or task, or the cluster stays away.
 pub async fn run(context: &Context, args: &Logs) -> Result<(), Failure> {
-    if args.all_ranks { all_ranks(context, args).await } else { one(context, args, args.rank, &mut Plain).await }
+    let shown = || Shown((context.out.is_terminal && !args.raw).then(Neutral::default));
+    if args.all_ranks {
+        return all_ranks(context, args, shown).await;
+    }
+    let mut sink = Plain(shown());
+    let ended = one(context, args, args.rank, &mut sink).await;
+    sink.0.end(context)?;
+    ended
 }
 
 /// What is done with a rank's output.
@@ -40,12 +48,28 @@ trait Sink {
     fn gap(&mut self, context: &Context, bytes: u64) -> Result<(), Failure>;
 }
 
-/// Bytes as they are.
-struct Plain;
+/// How bytes are printed: as they are, or made harmless.
+struct Shown(Option<Neutral>);
+
+impl Shown {
+    fn print(&mut self, context: &Context, data: &[u8]) -> Result<(), Failure> {
+        match &mut self.0 {
+            Some(stream) => context.out.bytes(stream.take(data).as_bytes()),
+            None => context.out.bytes(data),
+        }
+    }
+
+    fn end(&mut self, context: &Context) -> Result<(), Failure> {
+        self.0.as_mut().map_or(Ok(()), |stream| context.out.bytes(stream.end().as_bytes()))
+    }
+}
+
+/// Bytes in their order.
+struct Plain(Shown);
 
 impl Sink for Plain {
     fn data(&mut self, context: &Context, data: &[u8]) -> Result<(), Failure> {
-        context.out.bytes(data)
+        self.0.print(context, data)
     }
 
     fn gap(&mut self, _: &Context, bytes: u64) -> Result<(), Failure> {
@@ -62,16 +86,29 @@ fn gap_words(bytes: u64) -> String {
 struct Labelled {
     label: String,
     line: Vec<u8>,
+    shown: Shown,
 }
 
 impl Labelled {
     fn flush(&mut self, context: &Context) -> Result<(), Failure> {
-        if !self.line.is_empty() {
-            self.line.push(b'\n');
-            context.out.bytes(self.label.as_bytes())?;
-            context.out.bytes(&std::mem::take(&mut self.line))?;
-        }
-        Ok(())
+        if self.line.is_empty() { Ok(()) } else { self.print(context) }
+    }
+}
+
+impl Labelled {
+    /// Prints the line, ended.
+    fn print(&mut self, context: &Context) -> Result<(), Failure> {
+        let mut line = std::mem::take(&mut self.line);
+        context.out.bytes(self.label.as_bytes())?;
+        let Some(stream) = &mut self.shown.0 else {
+            line.push(b'\n');
+            return context.out.bytes(&line);
+        };
+        // What is written over itself in one line becomes lines, and each is this rank's.
+        let mut text = stream.take(&line);
+        text.push_str(&stream.end());
+        let text = text.trim_end_matches('\n').replace('\n', &format!("\n{}", self.label));
+        context.out.bytes(format!("{text}\n").as_bytes())
     }
 }
 
@@ -81,9 +118,7 @@ impl Sink for Labelled {
             match part.strip_suffix(b"\n") {
                 Some(end) => {
                     self.line.extend_from_slice(end);
-                    self.line.push(b'\n');
-                    context.out.bytes(self.label.as_bytes())?;
-                    context.out.bytes(&std::mem::take(&mut self.line))?;
+                    self.print(context)?;
                 }
                 None => self.line.extend_from_slice(part),
             }
@@ -102,7 +137,7 @@ impl Sink for Labelled {
 }
 
 /// All ranks: in their order, or all at once when they are followed.
-async fn all_ranks(context: &Context, args: &Logs) -> Result<(), Failure> {
+async fn all_ranks(context: &Context, args: &Logs, shown: impl Fn() -> Shown) -> Result<(), Failure> {
     let job = super::job::get(&context.client, args.id, context.consistency).await?.job.unwrap_or_default();
     let ranks = job.spec.map_or(1, |spec| spec.tasks);
     if args.follow && ranks > FOLLOWED_MAX {
@@ -111,8 +146,9 @@ async fn all_ranks(context: &Context, args: &Logs) -> Result<(), Failure> {
         return Err(Failure::field("--all-ranks", problem, "follow one task with --rank, or leave out --follow"));
     }
     let width = ranks.saturating_sub(1).to_string().len();
+    let shown = &shown;
     let rank_output = |rank: u32| async move {
-        let mut sink = Labelled { label: format!("{rank:>width$}: "), line: Vec::new() };
+        let mut sink = Labelled { label: format!("{rank:>width$}: "), line: Vec::new(), shown: shown() };
         let ended = one(context, args, rank, &mut sink).await;
         sink.flush(context)?;
         // A rank that has no output, because it never started, hides nothing of the others.

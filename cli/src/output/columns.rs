@@ -2,6 +2,7 @@
 //!
 //! What must stay true: only the columns that a table names are cut, and what was cut ends in `…`; without a width nothing is.
 
+use super::neutral::{neutral, on_one_line};
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 
 /// Between two columns.
@@ -22,7 +23,7 @@ impl Block {
     pub fn render(&self, colour: bool, width: Option<usize>) -> String {
         match self {
             Block::Columns(columns) => columns.render(colour, width),
-            Block::Text(text) => text.clone(),
+            Block::Text(text) => neutral(text),
         }
     }
 }
@@ -61,7 +62,8 @@ impl Columns {
     /// Adds a row; one cell for each head.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.head.len(), "a cell for each head");
-        self.rows.push(cells);
+        // Whatever is in it, a row is a line.
+        self.rows.push(cells.iter().map(|cell| on_one_line(cell)).collect());
     }
 
     /// As a block.

@@ -29,6 +29,9 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const PID_NAMESPACE: &str = "/proc/self/ns/pid";
 const FIRST_PROCESS: &str = "/proc/1/stat";
 
+/// How NVIDIA's driver was loaded, below the folder in which it is installed.
+pub(super) const DRIVER_PARAMS: &str = "proc/driver/nvidia/params";
+
 /// Runs until it is told to stop, or an agent gives up.
 ///
 /// # Errors
@@ -87,7 +90,7 @@ async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -
     std::fs::set_permissions(&data, Permissions::from_mode(0o700))
         .with_context(|| format!("closing {} to other users", data.display()))?;
     let mut agents = Vec::with_capacity(hosts.len());
-    let isolation = if args.virtual_tasks { None } else { isolation::of(args)? };
+    let isolation = if args.virtual_tasks { isolation::Tasks::simulated() } else { isolation::of(args)? };
     for host in &hosts {
         let agent = start(args, host, (&boot_id, isolation.clone()), endpoints.clone()).await;
         agents.push(agent.with_context(|| format!("starting the agent of {}", host.name))?);
@@ -134,7 +137,7 @@ fn boot_id() -> anyhow::Result<String> {
 async fn start(
     args: &Args,
     host: &SimulatedNode,
-    (boot_id, isolation): (&str, Option<IsolationConfig>),
+    (boot_id, isolation): (&str, isolation::Tasks),
     endpoints: Vec<String>,
 ) -> anyhow::Result<Agent> {
     let data = args.data().context("finding the data folder")?.join(&host.name);
@@ -146,6 +149,8 @@ async fn start(
         let config = ProcessConfig::new(isolation::shim()?, &data, boot_id);
         let driver_root = cards.driver_root.clone();
         let images = ImagesConfig { skopeo: args.isolation.skopeo.clone(), driver_root, ..ImagesConfig::default() };
+        let driver_params = cards.driver_root.as_ref().map(|root| root.join(DRIVER_PARAMS));
+        let isolation = isolation.config.map(|config| IsolationConfig { driver_params, ..config });
         let config = ProcessConfig { reaps_orphans: true, isolation, images, ..config };
         Arc::new(ProcessExecutor::new(config))
     };
@@ -162,6 +167,7 @@ async fn start(
         driver: cards.driver,
         labels: host.labels.clone(),
         boot_id: boot_id.to_owned(),
+        proofs: isolation.proofs.borrow().clone(),
     };
     let usage_period = Duration::from_secs(args.usage_period.0.max(1));
     let health = HealthConfig {
@@ -171,7 +177,12 @@ async fn start(
         },
         kernel_log: cards.kernel_log,
     };
-    let config = AgentConfig { usage_period, health, ..AgentConfig::new(spec, endpoints, executor, cards.backend) };
+    let config = AgentConfig {
+        usage_period,
+        health,
+        proofs: isolation.proofs,
+        ..AgentConfig::new(spec, endpoints, executor, cards.backend)
+    };
     Ok(Agent::start(machine, config).await?)
 }
 

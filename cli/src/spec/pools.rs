@@ -13,11 +13,16 @@
 //!   - {model: h100, cards-per-node: 4, slices: {3g.40gb: 1, 2g.20gb: 1, 1g.10gb: 2}}
 //! images: [dir:/srv/images/, docker://registry.example/ml/]
 //! mounts: [{path: /data, write: false}]
+//! isolation: full
+//! network: private
+//! memory-limit: 16Gi
 //! ```
 
 use crate::failure::Failure;
+use crate::spec::scalar::Scalar;
 use crate::spec::yaml;
-use muster_model::Pool;
+use crate::units;
+use muster_model::{FieldError, Pool};
 use muster_proto::v1;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -39,6 +44,9 @@ pub const KEYS: &[&str] = &[
     "mig-layouts",
     "images",
     "mounts",
+    "isolation",
+    "network",
+    "memory-limit",
 ];
 
 #[derive(Debug, Deserialize)]
@@ -62,6 +70,10 @@ struct PoolText {
     mig_layouts: Option<Vec<LayoutText>>,
     images: Option<Vec<String>>,
     mounts: Option<Vec<MountRuleText>>,
+    isolation: Option<String>,
+    network: Option<String>,
+    /// Of a task that asks for none.
+    memory_limit: Option<Scalar>,
 }
 
 /// What jobs may mount.
@@ -103,7 +115,16 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
         return Err(Failure::field(name, "has no pool", "write at least `name:`"));
     }
     let rule = |MountRuleText { path, write }| v1::MountRule { path, write };
+    let mut faults = Vec::new();
+    let mut limit = |name: &str, written: Option<Scalar>| {
+        let read = written.map(|text| units::mebibytes(&text.0)).transpose();
+        read.unwrap_or_else(|error| {
+            faults.push(FieldError::new(format!("{name}.memory-limit"), error.problem, error.fix));
+            None
+        })
+    };
     let pool = |text: PoolText| v1::Pool {
+        memory_limit_mib: limit(&text.name, text.memory_limit),
         name: text.name,
         modes: text.modes.unwrap_or_else(|| standard.modes.iter().map(|mode| mode.word().to_owned()).collect()),
         workload_classes: text.classes.unwrap_or_else(|| standard.classes.iter().map(ToString::to_string).collect()),
@@ -119,6 +140,9 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
         moves_lost_gpu_hours_per_day: text.moves_lost_gpu_hours_per_day.unwrap_or_default(),
         images: text.images.unwrap_or_default(),
         mounts: text.mounts.unwrap_or_default().into_iter().map(rule).collect(),
+        isolation: text.isolation.unwrap_or_default(),
+        network: text.network.unwrap_or_default(),
     };
-    Ok(texts.into_iter().map(pool).collect())
+    let pools = texts.into_iter().map(pool).collect();
+    if faults.is_empty() { Ok(pools) } else { Err(Failure::from(faults)) }
 }

@@ -8,7 +8,7 @@
 //!   weight: 2                             # or by resource: {default: 2, h100: 3}
 //!   teams:
 //!     nlp: {guarantee: {h100: 4}}
-//!     vision: {max: {h100: 8}, trust: untrusted, lend: no}
+//!     vision: {max: {h100: 8}, trust: untrusted, lend: no, run-as: 5001}
 //!   anti-affinity: {ads: node, search/ranking: card}    # or island; measured to disturb each other
 //! ```
 //!
@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde_yaml_ng::{Mapping, Value};
 
 /// The keys of one tenant.
-pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "lend", "anti-affinity", "teams", "children"];
+pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "lend", "run-as", "anti-affinity", "teams", "children"];
 
 /// The key of the half-life of past use, beside the organisations. With anything but an amount of time it is the name of a tenant.
 const HALF_LIFE: &str = "half-life";
@@ -120,6 +120,7 @@ fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantEd
     let weight = weight(path, body.get("weight"), faults);
     let trust = trust(path, body.get("trust"), faults);
     let lend = lend(path, body.get("lend"), faults);
+    let run_as = run_as(path, body.get("run-as"), faults);
     let weights = (weight.clear || !weight.of.is_empty()).then(|| v1::WeightsEdit {
         clear: weight.clear,
         weights: weight.of.into_iter().map(|(resource, weight)| v1::ResourceWeight { resource, weight }).collect(),
@@ -135,6 +136,7 @@ fn one(path: &str, mut body: Mapping, level: usize, found: &mut Vec<v1::TenantEd
         trust,
         lend: lend.usual.map(|lend| v1::LendEdit { lend }),
         lends,
+        run_as,
         ..v1::TenantEdit::default()
     };
     for (key, place) in [("guarantee", &mut edit.guarantee), ("max", &mut edit.max)] {
@@ -191,6 +193,22 @@ fn trust(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> O
             None
         }
     }
+}
+
+fn run_as(path: &str, written: Option<&Value>, faults: &mut Vec<FieldError>) -> Option<v1::RunAsEdit> {
+    let user = match written? {
+        Value::Null => None,
+        value => {
+            let number = value.as_u64().and_then(|user| u32::try_from(user).ok());
+            if number.is_none() {
+                let fix = "write the number of a user of the nodes, such as run-as: 5001, or null to remove it";
+                faults.push(FieldError::new(format!("{path}.run-as"), "is not the number of a user", fix));
+                return None;
+            }
+            number
+        }
+    };
+    Some(v1::RunAsEdit { user })
 }
 
 /// `no`, or by resource: `{h100: no}`. `yes` and `no` are text in YAML 1.2.

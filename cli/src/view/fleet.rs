@@ -3,6 +3,7 @@
 use crate::output::{Block, Columns};
 use crate::units::{show_cpus, show_mebibytes, show_moment};
 use crate::view::links::LinksView;
+use muster_model::Pool;
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct NodeView {
     /// Its name.
     pub name: String,
-    /// ready, silent, down, quarantined, drained (no task left) or draining.
+    /// ready, silent, down, quarantined, unproven (it lacks isolation that its pool needs), drained (no task left) or draining.
     pub state: &'static str,
     /// What an operator should know of it.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -46,6 +47,9 @@ pub struct NodeView {
     /// Labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// What came of trying to get past the isolation of tasks: `holds`, or why it does not.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub proofs: BTreeMap<String, String>,
     /// How its GPUs and network cards reach each other, once its agent has told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub links: Option<LinksView>,
@@ -58,6 +62,7 @@ impl NodeView {
         let node = view.node.clone().unwrap_or_default();
         let health = node.health();
         let quarantined = node.notes.as_ref().is_some_and(|notes| notes.quarantine.is_some());
+        let unproven = node.notes.as_ref().is_some_and(|notes| !notes.lacks.is_empty());
         let open = |kind: &str| view.windows.iter().any(|window| window.open && window.kind == kind);
         let (maintained, reserved) = (open("maintenance"), open("reservation"));
         let windows = view.windows.iter().map(window_words);
@@ -72,6 +77,7 @@ impl NodeView {
                 (v1::NodeHealth::Ready, true, 0) => "drained",
                 (v1::NodeHealth::Ready, true, _) => "draining",
                 (v1::NodeHealth::Ready, false, _) if quarantined => "quarantined",
+                (v1::NodeHealth::Ready, false, _) if unproven => "unproven",
                 (v1::NodeHealth::Ready, false, _) => "ready",
                 (v1::NodeHealth::Silent, ..) => "silent",
                 (v1::NodeHealth::Down, ..) => "down",
@@ -98,9 +104,14 @@ impl NodeView {
             epoch: node.epoch,
             driver: spec.driver,
             labels: spec.labels,
+            proofs: spec.proofs.into_iter().map(proof_words).collect(),
             links,
         }
     }
+}
+
+fn proof_words(v1::Proof { protection, fault }: v1::Proof) -> (String, String) {
+    (protection, if fault.is_empty() { "holds".to_owned() } else { fault })
 }
 
 /// `maintenance kernel from .. to ..: new kernel`.
@@ -334,6 +345,13 @@ pub struct PoolView {
     /// What jobs may mount here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountRuleView>,
+    /// What a node has to prove before it gets work.
+    pub isolation: String,
+    /// What tasks see of the network.
+    pub network: String,
+    /// What a task that asked for no memory may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_limit_mib: Option<u64>,
     /// What a job that a floor covers waits at most for what others borrow here, in seconds: cool-down, longest grace, and stopping.
     pub floor_wait_s: u64,
     /// Of it, the cool-down of burst jobs.
@@ -409,6 +427,9 @@ impl PoolView {
             moves_lost_gpu_hours_per_day: pool.moves_lost_gpu_hours_per_day,
             images: pool.images.clone(),
             mounts: pool.mounts.iter().map(MountRuleView::new).collect(),
+            isolation: pool.isolation.clone(),
+            network: Pool::try_from(pool.clone()).map(|pool| pool.network().to_string()).unwrap_or_default(),
+            memory_limit_mib: pool.memory_limit_mib,
         }
     }
 }
@@ -425,6 +446,8 @@ pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
         "MPS CLIENTS",
         "TOLERANCE",
         "FLOOR WAIT",
+        "ISOLATION",
+        "NETWORK",
         "PINNED",
     ];
     let mut columns = Columns::new(&heads).right(&["TIME-SLICE REPLICAS", "MPS CLIENTS", "TOLERANCE", "FLOOR WAIT"]);
@@ -438,6 +461,8 @@ pub fn pools_table(pools: &[PoolView]) -> Vec<Block> {
             pool.mps_clients.to_string(),
             format!("{} %", pool.compute_tolerance_percent),
             format!("{} s", pool.floor_wait_s),
+            pool.isolation.clone(),
+            pool.network.clone(),
             if pool.mig_layouts.is_empty() {
                 "-".to_owned()
             } else {

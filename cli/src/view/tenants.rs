@@ -82,6 +82,9 @@ pub struct TenantView {
     /// The same for lending.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lends: BTreeMap<String, bool>,
+    /// The user that its tasks run as, where it says so itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_as: Option<u32>,
 }
 
 impl TenantView {
@@ -100,6 +103,7 @@ impl TenantView {
             lend: spec.lend.unwrap_or(true),
             weights: by_word(&spec.weights),
             lends: by_word(&spec.lends),
+            run_as: spec.run_as,
         }
     }
 }
@@ -112,7 +116,9 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
     // And nearly all lend.
     let lend = tenants.iter().any(|tenant| !tenant.lend || !tenant.lends.is_empty());
     let mut heads = vec!["TENANT", "GUARANTEE", "MAX", "USED", "WEIGHT", "TRUST"];
+    let users = tenants.iter().any(|tenant| tenant.run_as.is_some());
     heads.extend(lend.then_some("LEND"));
+    heads.extend(users.then_some("RUN AS"));
     heads.extend(apart.then_some("APART FROM"));
     let mut columns = Columns::new(&heads).right(&["WEIGHT"]);
     let mut sorted: Vec<&TenantView> = tenants.iter().collect();
@@ -132,6 +138,9 @@ pub fn table(tenants: &[TenantView], tree: bool) -> Vec<Block> {
         ];
         if lend {
             row.push(words(tenant.lend, &tenant.lends, yes_no));
+        }
+        if users {
+            row.push(tenant.run_as.map_or_else(|| "-".to_owned(), |user| user.to_string()));
         }
         if apart {
             let words: Vec<String> =
@@ -372,6 +381,7 @@ fn values(spec: &v1::TenantSpec) -> Vec<(String, String)> {
     values.push(("lend".to_owned(), yes_no(spec.lend.unwrap_or(true))));
     let own = sorted(&spec.lends).into_iter();
     values.extend(own.map(|(resource, lend)| (format!("lend.{}", word(resource)), yes_no(*lend))));
+    values.extend(spec.run_as.map(|user| ("run-as".to_owned(), user.to_string())));
     let apart = spec.anti_affinity.iter();
     values.extend(apart.map(|apart| (format!("anti-affinity.{}", apart.tenant), apart.level.clone())));
     values

@@ -3,6 +3,8 @@
 mod escapes;
 mod faults;
 mod floors;
+mod images;
+mod isolation;
 mod logs;
 #[path = "../support/pages.rs"]
 mod pages;

@@ -29,11 +29,16 @@ pub(crate) struct Agent {
 impl Site {
     /// A control plane that takes submissions of the tenant `research`.
     pub(crate) fn start() -> Site {
+        Site::start_with("research: {}\n")
+    }
+
+    /// A control plane with this tree of tenants.
+    pub(crate) fn start_with(tenants: &str) -> Site {
         let dir = tempfile::tempdir().expect("a temporary folder");
         open_to_all(dir.path());
         let address = || format!("127.0.0.1:{}", free_port().expect("a free port"));
         let mut site = Site { dir, endpoint: address(), http: address(), roles: Vec::new() };
-        std::fs::write(site.path("tenants.yaml"), "research: {}\n").expect("a file");
+        std::fs::write(site.path("tenants.yaml"), tenants).expect("a file");
         site.start_roles();
         site
     }
@@ -98,10 +103,20 @@ impl Site {
         self.spawn(name, &[&["node"], words].concat())
     }
 
+    /// The same with mounts of its own, that can be taken from it without anybody else's noticing.
+    pub(crate) fn agent_with_own_mounts(&self, name: &str, words: &[&str]) -> Agent {
+        let words = [&["--mount", "--", env!("CARGO_BIN_EXE_muster")], words].concat();
+        self.spawn_program("unshare", name, &words)
+    }
+
     fn spawn(&self, name: &str, words: &[&str]) -> Agent {
+        self.spawn_program(env!("CARGO_BIN_EXE_muster"), name, words)
+    }
+
+    fn spawn_program(&self, program: &str, name: &str, words: &[&str]) -> Agent {
         let log = self.path(&format!("{name}.log"));
         let out = File::options().create(true).append(true).open(&log).expect("a log file");
-        let process = Command::new(env!("CARGO_BIN_EXE_muster"))
+        let process = Command::new(program)
             .args(words)
             .env("MUSTER_ENDPOINTS", &self.endpoint)
             .env("MUSTER_TASK_WRITES", self.dir.path())
@@ -140,7 +155,12 @@ impl Site {
 
     /// Submits one job of `research`; gives its id.
     pub(crate) fn submit(&self, words: &[&str]) -> String {
-        let words = [&["submit", "--tenant", "research"], words].concat();
+        self.submit_as("research", words)
+    }
+
+    /// Submits one job of a tenant; gives its id.
+    pub(crate) fn submit_as(&self, tenant: &str, words: &[&str]) -> String {
+        let words = [&["submit", "--tenant", tenant], words].concat();
         let text = self.said(&words);
         text.trim().parse::<u64>().unwrap_or_else(|_| panic!("not an id: {text:?}")).to_string()
     }
@@ -206,6 +226,11 @@ fn kill_all_below(dir: &Path) {
 }
 
 impl Agent {
+    /// Its process.
+    pub(crate) fn pid(&self) -> i32 {
+        self.process.id() as i32
+    }
+
     /// SIGKILL: its tasks live on under their shims.
     pub(crate) fn kill(self) {
         drop(self);

@@ -155,6 +155,7 @@ fn listed(command: &Command, done: &Done) -> Option<(&'static str, String)> {
         | Command::DecideDue
         | Command::ReportCards { .. }
         | Command::ReportLinks { .. }
+        | Command::ReportProofs { .. }
         | Command::CommitAuditHead { .. }
         | Command::Authored { .. } => None,
     }

@@ -103,10 +103,14 @@ pub const DEPENDENTS_MAX: usize = 10_000;
 pub const REROUTE_MAX: usize = 1_000;
 /// After this long in one cell, a job that every cell has handed on may begin a new round.
 pub const ROUND_MS: u64 = 30_000;
-/// First port of the range that rank 0 of a gang listens on.
+/// First port of the range that rank 0 of a gang listens on which was bound before there were blocks of ports ([`muster_model::ports`]).
 pub const MASTER_PORT_BASE: u16 = 20_000;
 /// How many ports that range has; gangs on one node whose ids differ by a multiple of it would meet.
 pub const MASTER_PORT_RANGE: u64 = 20_000;
+/// The same for a gang on nodes where every block is taken: below the blocks, which it must not use.
+pub const SHARED_PORT_BASE: u16 = 18_000;
+/// How many ports that range has.
+pub const SHARED_PORT_RANGE: u64 = 2_000;
 /// The state's time is set back only when it is ahead by at least this: leaders' clocks differ by less.
 pub const CLOCK_AHEAD_MS_MIN: u64 = 60_000;
 /// Objects whose times one command corrects, so that no entry is large.

@@ -8,7 +8,8 @@ use crate::state::State;
 use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
 use muster_model::laws::{Broken, Law};
 use muster_model::{
-    Allocation, AllocationState, Dependency, DeviceHold, HoldMode, Job, JobPhase, ResourceVec, TaskState, Tenant, Trust,
+    Allocation, AllocationState, Dependency, DeviceHold, HoldMode, Job, JobPhase, Pool, PortBlock, ResourceVec, TaskState,
+    Tenant, Trust,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,6 +37,7 @@ impl State {
         self.check_classes()?;
         self.check_use_histories()?;
         self.check_tenant_histories()?;
+        self.check_isolation()?;
         self.check_counters()?;
         self.check_index()
     }
@@ -62,6 +64,36 @@ impl State {
                     format!("tenant {path} grew from {was} to {amount} of {resource}, its max is {max}")
                 })?;
             }
+        }
+        Ok(())
+    }
+
+    /// What keeps allocations on one node apart: ports of their own (1), users of one domain (8), and nodes that are closed where they lack what their pool
+    /// needs (8).
+    fn check_isolation(&self) -> Result<(), Broken> {
+        let mut ports: BTreeMap<(NodeId, PortBlock), JobId> = BTreeMap::new();
+        for held in self.allocations.values() {
+            let Some(block) = held.ports.block() else { continue };
+            for node in held.tasks.iter().map(|task| task.node).collect::<BTreeSet<_>>() {
+                let other = *ports.entry((node, block)).or_insert(held.job);
+                ensure(other == held.job, 1, || {
+                    format!("jobs {other} and {} have ports {block} on node {node}", held.job)
+                })?;
+            }
+        }
+        let mut users: BTreeMap<u32, &str> = BTreeMap::new();
+        for tenant in self.tenants.values() {
+            let Some(user) = tenant.run_as else { continue };
+            let domain = Tenant::domain_of(&tenant.path);
+            let other = *users.entry(user).or_insert(domain);
+            ensure(other == domain, 8, || format!("organisations {other} and {domain} run as user {user}"))?;
+        }
+        for node in self.nodes.values() {
+            let pool = self.pools.get(&node.spec.pool).unwrap_or_else(|| Pool::standard_rules());
+            let lacks = pool.lacks(&node.spec.proofs).unwrap_or_default();
+            ensure(node.notes.lacks == lacks, 8, || {
+                format!("node {} lacks {lacks:?}, and is told to lack {:?}", node.spec.name, node.notes.lacks)
+            })?;
         }
         Ok(())
     }

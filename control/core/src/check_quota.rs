@@ -7,7 +7,7 @@ use crate::state::State;
 use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
 use muster_model::laws::{Broken, Law};
 use muster_model::resources::Resource;
-use muster_model::{Allocation, Claim, JobPhase, ResourceVec};
+use muster_model::{Allocation, Claim, JobPhase, ResourceVec, TaskPlacement};
 use std::collections::BTreeMap;
 
 fn ensure(holds: bool, law: u8, what: impl FnOnce() -> String) -> Result<(), Broken> {
@@ -113,7 +113,12 @@ impl State {
             }
             // A node that has left and come back may be smaller: the claim is given up when it is its turn.
             let there = |(node, epoch): (&NodeId, &_)| self.nodes.get(node).is_some_and(|node| node.epoch == *epoch);
-            if !claim.node_epochs.iter().all(there) {
+            // So may one whose agent has started again.
+            let cards = |task: &TaskPlacement| {
+                let node = self.nodes.get(&task.node);
+                task.devices.iter().all(|hold| node.is_some_and(|node| usize::from(hold.gpu) < node.spec.gpus.len()))
+            };
+            if !claim.node_epochs.iter().all(there) || !claim.tasks.iter().all(cards) {
                 continue;
             }
             let request = &job.spec.request;

@@ -14,7 +14,7 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, PlannedMove, PriorityClass,
+    Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, PlannedMove, PriorityClass, Proof,
     Reservation, TaskPlacement, TaskState, ValidJobSpec, WindowSpec,
 };
 use serde::{Deserialize, Serialize};
@@ -320,6 +320,15 @@ pub enum Command {
         epoch: Epoch,
         /// All of it.
         links: NodeLinks,
+    },
+    /// An agent says what came of trying to get past the isolation of tasks.
+    ReportProofs {
+        /// Whose.
+        node: NodeId,
+        /// As it joined.
+        epoch: Epoch,
+        /// All of it, in order.
+        proofs: Vec<Proof>,
     },
     /// Gives somebody a right.
     PutGrant {

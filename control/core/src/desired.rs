@@ -1,13 +1,13 @@
 //! What a node is to run: a pure view of the state, whole, as it is sent to the node's agent.
 
-use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE};
+use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE, SHARED_PORT_BASE, SHARED_PORT_RANGE};
 use crate::state::State;
 use muster_model::elastic::Workers;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
 use muster_model::sharing::CardSharing;
 use muster_model::{
-    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, GpuUnits, Job, JobSpec, LimitSignal, Mount, Stop,
-    TaskImage, TaskMount, TaskState, World,
+    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, GpuUnits, HoldMode, Job, JobSpec, LimitSignal, Mount,
+    NetworkPolicy, Ports, Stop, TaskImage, TaskMount, TaskPlacement, TaskState, Tenant, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,7 +76,20 @@ pub struct DesiredTask {
     pub mounts: Vec<TaskMount>,
     /// Equal compute instances in its MIG instance; 0 and 1: one.
     pub compute_instances: u8,
+    /// The user to run as, where its tenant or one above it says so.
+    pub run_as: Option<u32>,
+    /// What it sees of the network.
+    pub network: NetworkPolicy,
+    /// Ports that it has for itself.
+    pub ports: Ports,
+    /// MiB that it may use, where that differs from `memory_mib`; 0: it does not.
+    pub memory_limit_mib: u64,
+    /// The channel of its gang in their NVLink domain, where the gang holds whole cards on several nodes of one.
+    pub imex_channel: Option<u16>,
 }
+
+/// The address of rank 0 where a task sees no other network.
+const LOOPBACK: &str = "127.0.0.1";
 
 /// The gang that tasks belong to: its minimum, and of an elastic one all workers.
 struct Gang<'a> {
@@ -134,6 +147,27 @@ impl State {
         Some(workers)
     }
 
+    /// The user that the tenant's tasks run as: what it says, or the nearest above it that says one.
+    #[must_use]
+    pub fn runs_as(&self, tenant: TenantId) -> Option<u32> {
+        let parent = |tenant: &&Tenant| self.tenants.get(&tenant.parent?);
+        std::iter::successors(self.tenants.get(&tenant), parent).find_map(|tenant| tenant.run_as)
+    }
+
+    /// The number of the gang's ports is nobody else's in the domain. Growth that has others has no channel: it could not reach the gang's memory.
+    fn imex_channel(&self, held: &Allocation, minimum: &Allocation) -> Option<u16> {
+        let block = minimum.ports.block().filter(|_| held.ports == minimum.ports)?;
+        let whole = |task: &TaskPlacement| task.devices.iter().any(|hold| hold.mode == HoldMode::Whole);
+        let tasks = || minimum.tasks.iter().chain(held.tasks.iter().filter(|_| held.is_growth));
+        let mut nodes: Vec<NodeId> = tasks().map(|task| task.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let first = self.nodes.get(nodes.first()?)?;
+        let place = |id: &NodeId| self.nodes.get(id).map(|node| &node.spec.place);
+        let together = nodes.iter().all(|id| place(id).is_some_and(|place| place.shares_nvlink(&first.spec.place)));
+        (nodes.len() > 1 && together && tasks().all(whole)).then_some(block.0)
+    }
+
     fn desired_task(
         &self,
         (gang, held, job): (&Gang<'_>, &Allocation, &Job),
@@ -143,7 +177,11 @@ impl State {
         let (spec, minimum) = (&job.spec, gang.minimum);
         let place = &held.tasks[rank.0 as usize];
         let master = minimum.tasks.first().and_then(|first| self.nodes.get(&first.node));
-        let port = MASTER_PORT_BASE + (minimum.id.0 % MASTER_PORT_RANGE) as u16;
+        let port = match minimum.ports {
+            Ports::Block(block) => block.first(),
+            Ports::NoneFree => SHARED_PORT_BASE + (minimum.id.0 % SHARED_PORT_RANGE) as u16,
+            Ports::Unassigned => MASTER_PORT_BASE + (minimum.id.0 % MASTER_PORT_RANGE) as u16,
+        };
         let workers = gang.workers.as_ref();
         let world = workers.zip(spec.elastic).and_then(|(workers, elastic)| {
             workers.world_of((held.id, rank), job.growth.generation, (spec.tasks, elastic))
@@ -154,6 +192,17 @@ impl State {
         let of_mount = |mount: &Mount| TaskMount {
             mount: mount.clone(),
             below: rules.allows_mount(mount).unwrap_or_default().to_owned(),
+        };
+        let units = held.model.map(|model| spec.request.devices.charge_on(model)).unwrap_or_default();
+        let network = rules.network();
+        let master_addr = match network {
+            // Nothing else is there.
+            NetworkPolicy::Private => LOOPBACK.to_owned(),
+            NetworkPolicy::Host => master.map(|node| node.spec.address.clone()).unwrap_or_default(),
+        };
+        let memory_limit_mib = match (held.memory_mib, self.nodes.get(&place.node)) {
+            (0, Some(node)) => rules.memory_limit_mib(&node.spec, units, held.cpu_milli),
+            _ => 0,
         };
         DesiredTask {
             allocation: held.id,
@@ -172,7 +221,7 @@ impl State {
             local_rank,
             local_world_size: local_size,
             node_rank: node_rank(held, place.node),
-            master_addr: master.map(|node| node.spec.address.clone()).unwrap_or_default(),
+            master_addr,
             master_port: port,
             restart_count: held.attempt.0.saturating_sub(1),
             cpu_milli: held.cpu_milli,
@@ -182,7 +231,7 @@ impl State {
             disconnect_grace_s: spec.disconnect_grace_s,
             tenant: spec.tenant.clone(),
             tenant_id: held.tenant,
-            gpu_units: held.model.map(|model| spec.request.devices.charge_on(model)).unwrap_or_default(),
+            gpu_units: units,
             job_name: spec.name.clone(),
             limit_signal: spec.limit_signal,
             // Only a task that is yet to start needs it, and what this attempt saves must not change what the others are told.
@@ -197,6 +246,11 @@ impl State {
             }),
             mounts: spec.mounts.iter().map(of_mount).collect(),
             compute_instances: spec.compute_instances,
+            run_as: self.runs_as(held.tenant),
+            network,
+            ports: held.ports,
+            memory_limit_mib,
+            imex_channel: self.imex_channel(held, minimum),
         }
     }
 }

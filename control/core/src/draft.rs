@@ -109,6 +109,18 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Allocations that this draft makes, in the order in which it does.
+    pub(crate) fn new_allocations(&self) -> impl Iterator<Item = &Allocation> {
+        let is_new = |key: &&Key| matches!(key, Key::Allocation(id) if !self.state.allocations.contains_key(id));
+        self.order.iter().filter(is_new).filter_map(|key| match self.staged.get(key) {
+            Some(Staged::Put(object)) => match &**object {
+                Object::Allocation(allocation) => Some(allocation),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
     /// The same, to be changed.
     pub(crate) fn allocation_mut(&mut self, id: AllocationId) -> Option<&mut Allocation> {
         let state = self.state;

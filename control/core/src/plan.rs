@@ -28,11 +28,13 @@ mod hand_over;
 mod history;
 mod hold;
 mod infeasible;
+mod isolation;
 mod joining;
 mod move_records;
 mod moves;
 mod nodes;
 mod pools;
+mod ports;
 mod preempt;
 mod priority_classes;
 mod requests;
@@ -123,6 +125,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::CancelTasks { job, indices } => array_edits::cancel_tasks(d, *job, indices),
         Command::ReportCards { node, epoch, withheld } => joining::report_cards(d, *node, *epoch, withheld),
         Command::ReportLinks { node, epoch, links } => joining::report_links(d, *node, *epoch, links),
+        Command::ReportProofs { node, epoch, proofs } => isolation::report_proofs(d, *node, *epoch, proofs),
         Command::ClearGpu { node, gpu, reason } => nodes::clear_gpu(d, *node, *gpu, reason),
         Command::SetArrayLimit { job, max_running } => array_edits::set_limit(d, *job, *max_running),
         Command::PutGrant { subject, role, at, until_ms, reason } => {

@@ -1,6 +1,7 @@
 //! The laws, each watched over many random histories, and each shown to be caught when it is broken on purpose.
 
 mod common;
+mod isolation;
 mod starts;
 
 use common::{Step, Story, acknowledged, bytes_of, catches, holds, put, seeds};
@@ -446,8 +447,10 @@ fn released_when_over() -> impl FnMut(&Step<'_>) -> Watched {
                         return Err(format!("law 6: node {node} is served by two agents"));
                     }
                     let stranger = other.as_ref().is_some_and(|(known, boot)| known != agent && *boot != spec.boot_id);
+                    // What the same entry has bound may stand behind the join in it.
+                    let was_there = |id: &AllocationId| step.before.allocations.contains_key(id);
                     let runs = |(id, nodes): (&AllocationId, &Vec<NodeId>)| {
-                        nodes.iter().enumerate().any(|(rank, at)| at == node && !over.contains(&(*id, rank)))
+                        was_there(id) && nodes.iter().enumerate().any(|(rank, at)| at == node && !over.contains(&(*id, rank)))
                     };
                     if stranger && !was_down && places.iter().any(runs) {
                         return Err(format!("law 6: node {node} is a stranger's while tasks may still run there"));

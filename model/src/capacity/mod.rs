@@ -55,7 +55,7 @@ pub enum Misfit {
         node: NodeId,
     },
     /// The node takes no new work.
-    #[error("node {node} takes no new work (silent, down, drained or quarantined)")]
+    #[error("node {node} takes no new work (silent, down, drained, quarantined or unproven)")]
     NodeClosed {
         /// Which.
         node: NodeId,

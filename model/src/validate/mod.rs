@@ -19,6 +19,7 @@ use crate::capacity::MPS_CLIENTS_MAX;
 use crate::field_error::FieldError;
 use crate::gpu::GpuModel;
 use crate::image::{BadText, MOUNTS_MAX, fault_of_image_rule};
+use crate::isolation::Proof;
 use crate::mig;
 use crate::moves::{MOVES_LOST_GPU_HOURS_MAX, MOVES_PER_HOUR_MAX};
 use crate::node::{NodeSpec, Pool, WithheldSlice};
@@ -145,6 +146,13 @@ impl TenantSpec {
             faults.0.push(FieldError::new("guarantee", problem, "lower the guarantee or raise the max"));
         }
         self.check_anti_affinity(&mut faults);
+        let is_usable = |user: u32| (bounds::RUN_AS_MIN..=bounds::RUN_AS_MAX).contains(&user) && user != bounds::NOBODY;
+        faults.when(
+            self.run_as.is_some_and(|user| !is_usable(user)),
+            "run_as",
+            || format!("is {}", self.run_as.unwrap_or_default()),
+            "use the number of an ordinary user, 1000 to 1999999999 and not 65534 (nobody): a task is never root or a user of the system",
+        );
         let ceilings = self.max.gpu.values().map(|units| units.0).chain(self.max.cpu_milli).chain(self.max.memory_mib);
         let floors = self.guarantee.nonzero().map(|(_, amount)| amount);
         for (field, most) in [("guarantee", floors.max()), ("max", ceilings.max())] {
@@ -237,6 +245,12 @@ impl Pool {
             "compute_tolerance_percent",
             || format!("is {}", self.compute_tolerance_percent),
             "use 0 to 50",
+        );
+        faults.when(
+            self.memory_limit_mib.is_some_and(|mib| mib == 0 || mib > bounds::MEMORY_MIB_MAX),
+            "memory_limit_mib",
+            || format!("is {} MiB", self.memory_limit_mib.unwrap_or_default()),
+            "use at least 1 MiB and at most 64 TiB, or leave it out",
         );
         self.check_files(&mut faults);
         faults.done(())
@@ -383,6 +397,20 @@ impl NodeSpec {
                 faults.when(true, &field, problem, "name a slice that this GPU can have");
             }
         }
+        faults.when(
+            self.proofs.windows(2).any(|two| two[0].protection >= two[1].protection),
+            "proofs",
+            || "are not each once and in order".into(),
+            "give each protection once",
+        );
+        let fault = |proof: &Proof| proof.fault.as_ref().map_or(0, String::len);
+        let longest = self.proofs.iter().map(fault).max().unwrap_or(0);
+        faults.when(
+            longest > bounds::PROOF_BYTES_MAX,
+            "proofs.fault",
+            || format!("has {longest} bytes"),
+            "use at most 256 bytes",
+        );
         faults.when(self.cpu_milli == 0, "cpu_milli", || "is 0".into(), "give the milli-CPUs of the node");
         faults.when(self.memory_mib == 0, "memory_mib", || "is 0".into(), "give the memory of the node in MiB");
         self.check_sizes(&mut faults);

@@ -65,6 +65,12 @@ impl Agent {
             spawn_until_stopped(&shared, shared.health.clone().run()),
             spawn_until_stopped(&shared, shared.cleaner.clone().run()),
         ];
+        let telling = shared.clone();
+        let tell_proofs = async move {
+            telling.tell_proofs().await;
+            Ok(())
+        };
+        running.push(spawn_until_stopped(&shared, tell_proofs));
         // Simulated cards have no readings and no telemetry, and so no tasks for them.
         if shared.config.gpus.readings_every().is_some() {
             let reader = shared.clone();

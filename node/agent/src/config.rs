@@ -2,12 +2,14 @@
 
 use crate::exec::{ExecError, Executor};
 use crate::gpu::{GpuBackend, GpuError};
+use muster_model::Proof;
 use muster_model::node::NodeSpec;
 use muster_node_core::health::Mode;
 use muster_runtime::DiskError;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Everything an agent needs beside its host.
 #[derive(Clone)]
@@ -20,6 +22,8 @@ pub struct AgentConfig {
     pub executor: Arc<dyn Executor>,
     /// Its cards.
     pub gpus: Arc<dyn GpuBackend>,
+    /// What came of trying to get past the isolation of tasks; it may change while the agent runs.
+    pub proofs: watch::Receiver<Vec<Proof>>,
     /// How the health of its cards is watched.
     pub health: HealthConfig,
     /// How often usage is cut into intervals.
@@ -37,11 +41,13 @@ impl AgentConfig {
     /// control node asks it some hundred times a second, and no more.
     #[must_use]
     pub fn new(spec: NodeSpec, endpoints: Vec<String>, executor: Arc<dyn Executor>, gpus: Arc<dyn GpuBackend>) -> Self {
+        let proofs = watch::channel(spec.proofs.clone()).1;
         AgentConfig {
             spec,
             endpoints,
             executor,
             gpus,
+            proofs,
             health: HealthConfig::default(),
             usage_period: Duration::from_secs(10),
             silence_max: Duration::from_secs(3),

@@ -233,6 +233,10 @@ impl Reconciler {
             };
             devices.extend(self.shared.config.gpus.device_nodes(hold.gpu, instance)?);
         }
+        let holds_whole = !spec.devices.is_empty() && spec.devices.iter().all(|hold| hold.mode == HoldMode::Whole);
+        if holds_whole && spec.spans_nodes() && !spec.private_network {
+            devices.extend(self.shared.config.gpus.fabric_nodes(spec.imex_channel)?);
+        }
         Ok(devices.into_iter().collect())
     }
 }

@@ -10,6 +10,7 @@ use crate::health::{Health, Parts};
 use crate::stored::{self, Identity};
 use crate::telemetry::{self, Telemetry};
 use crate::wire;
+use muster_model::Proof;
 use muster_model::ids::{Epoch, NodeId, Revision};
 use muster_model::node::{Gpu, NodeSpec, Withheld};
 use muster_model::node_links::NodeLinks;
@@ -77,8 +78,9 @@ pub(crate) struct State {
     /// The links inside the node, once they are found, and whether this session has reported them.
     links: Option<NodeLinks>,
     links_told: bool,
-    /// What the control plane was told last of cards that take no new work.
+    /// What the control plane was told last of cards that take no new work, and of isolation.
     cards_told: Vec<Withheld>,
+    proofs_told: Vec<Proof>,
     /// Why the agent gave up, if it did.
     pub(crate) failure: Option<AgentError>,
 }
@@ -172,6 +174,7 @@ impl Shared {
                 links: None,
                 links_told: false,
                 cards_told: Vec::new(),
+                proofs_told: Vec::new(),
                 failure: None,
             }),
             meter_file: tokio::sync::Mutex::new(()),
@@ -290,6 +293,14 @@ impl Shared {
         }
     }
 
+    /// Has the control plane told whenever what is known of isolation changes.
+    pub(crate) async fn tell_proofs(&self) {
+        let mut proofs = self.config.proofs.clone();
+        while proofs.changed().await.is_ok() {
+            self.outgoing.notify_one();
+        }
+    }
+
     pub(crate) fn now_ns(&self) -> u64 {
         self.host.clock.boottime_ns()
     }
@@ -305,8 +316,10 @@ impl Shared {
         let mut spec = self.spec.clone();
         let withheld = self.withheld();
         spec.gpus = spec.withholding(&withheld);
+        spec.proofs.clone_from(&self.config.proofs.borrow());
         let mut state = self.state.lock();
         state.cards_told = withheld;
+        state.proofs_told.clone_from(&spec.proofs);
         wire::message(Message::Hello(v1::Hello {
             spec: Some((&spec).into()),
             usage_incarnation: state.meter.incarnation(),
@@ -426,6 +439,12 @@ impl Shared {
             state.cards_told = withheld;
             return Some(wire::message(Message::Cards(report)));
         }
+        let proofs = self.config.proofs.borrow();
+        if state.proofs_told != *proofs {
+            state.proofs_told.clone_from(&proofs);
+            return Some(wire::proofs(&proofs));
+        }
+        drop(proofs);
         if !state.links_told
             && let Some(links) = state.links.clone()
         {

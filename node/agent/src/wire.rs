@@ -1,10 +1,11 @@
 //! Between the wire and the node core; only what the shared conversions do not cover.
 
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision, TenantId};
+use muster_model::ports::PORTS_PER_BLOCK;
 use muster_model::task::DeviceHold;
 use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
-use muster_model::{FieldError, LimitSignal, Stop, StopSignal, World};
+use muster_model::{FieldError, LimitSignal, PortBlock, Ports, Proof, Stop, StopSignal, World};
 use muster_node_core::{Desired, DesiredTask, Report, Stamp, TaskKey, TaskSpec};
 use muster_proto::convert::{clean_up_to_wire, report_to_wire};
 use muster_proto::v1;
@@ -31,6 +32,11 @@ pub(crate) fn reports(seq: u64, batch: &[Report], wall_ms: impl Fn(u64) -> u64) 
         report
     };
     message(Message::Reports(v1::TaskReports { seq, reports: batch.iter().map(report).collect() }))
+}
+
+/// What came of trying to get past the isolation of tasks.
+pub(crate) fn proofs(proofs: &[Proof]) -> v1::AgentMessage {
+    message(Message::Proofs(v1::Proofs { proofs: proofs.iter().map(Into::into).collect() }))
 }
 
 pub(crate) fn stamp_to_wire(stamp: Stamp) -> v1::Stamp {
@@ -73,6 +79,22 @@ fn world(wire: v1::World) -> World {
     }
 }
 
+fn ports(wire: Option<v1::TaskPorts>) -> Result<Ports, FieldError> {
+    let Some(v1::TaskPorts { first, count }) = wire else { return Ok(Ports::Unassigned) };
+    if count == 0 {
+        return Ok(Ports::NoneFree);
+    }
+    let block = u16::try_from(first).ok().and_then(PortBlock::beginning_with);
+    block.filter(|_| count == u32::from(PORTS_PER_BLOCK)).map(Ports::Block).ok_or_else(|| {
+        FieldError::new("ports", format!("is {count} ports from {first} on"), "send a block of ports")
+    })
+}
+
+fn channel(wire: u32) -> Result<u16, FieldError> {
+    let bad = |_| FieldError::new("imex_channel", format!("is {wire}"), "use the number of a channel");
+    u16::try_from(wire).map_err(bad)
+}
+
 fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
     let master_port = u16::try_from(wire.master_port)
         .map_err(|_| FieldError::new("master_port", format!("is {}", wire.master_port), "use a port"))?;
@@ -109,6 +131,11 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         compute_instances: u8::try_from(wire.compute_instances).map_err(|_| {
             FieldError::new("compute_instances", format!("is {}", wire.compute_instances), "use at most 7")
         })?,
+        run_as: (wire.run_as > 0).then_some(wire.run_as),
+        private_network: wire.private_network,
+        ports: ports(wire.ports)?,
+        memory_limit_mib: wire.memory_limit_mib,
+        imex_channel: wire.imex_channel.map(channel).transpose()?,
     };
     let signal = signal_of(wire.stop_signal).unwrap_or_default();
     let stop = wire.stop.then(|| Stop { signal, grace_s: wire.stop_grace_s.unwrap_or(spec.grace_s) });

@@ -168,7 +168,8 @@ pub(crate) struct Holder {
 impl Holder {
     /// A task that is about to start.
     pub(crate) fn of(task: &TaskSpec, mode: HoldMode, users: TaskUsers) -> Self {
-        let user = users.of(task.tenant_id);
+        // A task whose user cannot be had never starts.
+        let user = users.of(task.tenant_id, task.run_as).ok().flatten();
         Holder { mode, compute_instances: task.compute_instances(), user, has_begun: false }
     }
 

@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 /// Where a client finds the MPS server of its card.
 pub const PIPE_VARIABLE: &str = "CUDA_MPS_PIPE_DIRECTORY";
 
+/// What NCCL and Gloo read to know over which interface to reach other ranks.
+const OWN_INTERFACE: [&str; 2] = ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"];
+
 /// How the devices of this node are called at the moment the task starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceNames {
@@ -43,6 +46,12 @@ pub struct NotPrepared {
 /// When one of its devices is not there.
 pub fn task_env(spec: &TaskSpec, names: &DeviceNames) -> Result<BTreeMap<String, String>, NotPrepared> {
     let mut env = spec.env.clone();
+    if spec.private_network {
+        // They look for a network card otherwise, or for the address of the host's name.
+        for name in OWN_INTERFACE {
+            env.entry(name.to_owned()).or_insert_with(|| "lo".to_owned());
+        }
+    }
     let mut set = |name: &str, value: String| {
         env.insert(name.to_owned(), value);
     };
@@ -62,6 +71,9 @@ pub fn task_env(spec: &TaskSpec, names: &DeviceNames) -> Result<BTreeMap<String,
     }
     set("MASTER_ADDR", spec.master_addr.clone());
     set("MASTER_PORT", spec.master_port.to_string());
+    if let Some(block) = spec.ports.block() {
+        set("MUSTER_PORTS", block.to_string());
+    }
     set("TORCHELASTIC_RESTART_COUNT", spec.restart_count.to_string());
     set("MUSTER_RESTART_COUNT", spec.restart_count.to_string());
     set("MUSTER_JOB_ID", spec.job.to_string());

@@ -4,7 +4,7 @@ use crate::stamp::Stamp;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
 use muster_model::sharing::CardSharing;
 use muster_model::task::{DeviceHold, TaskState};
-use muster_model::{Checkpoint, LimitSignal, Stop, TaskImage, TaskMount, World};
+use muster_model::{Checkpoint, LimitSignal, Ports, Stop, TaskImage, TaskMount, World};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -115,6 +115,21 @@ pub struct TaskSpec {
     /// Equal compute instances in its MIG instance; 0 and 1: one that fills it.
     #[serde(default)]
     pub compute_instances: u8,
+    /// The user to run as; none: the node makes one up for the tenant.
+    #[serde(default)]
+    pub run_as: Option<u32>,
+    /// It has a network of its own, with nothing but a loopback.
+    #[serde(default)]
+    pub private_network: bool,
+    /// Ports that it has for itself.
+    #[serde(default)]
+    pub ports: Ports,
+    /// MiB that it may use, where that differs from `memory_mib`; 0: it does not.
+    #[serde(default)]
+    pub memory_limit_mib: u64,
+    /// The channel of its gang in their NVLink domain.
+    #[serde(default)]
+    pub imex_channel: Option<u16>,
 }
 
 impl TaskSpec {
@@ -151,7 +166,24 @@ impl TaskSpec {
             image: None,
             mounts: Vec::new(),
             compute_instances: 0,
+            run_as: None,
+            private_network: false,
+            ports: Ports::Unassigned,
+            memory_limit_mib: 0,
+            imex_channel: None,
         }
+    }
+
+    /// MiB that it may use; 0: no bound.
+    #[must_use]
+    pub const fn memory_max_mib(&self) -> u64 {
+        if self.memory_mib > 0 { self.memory_mib } else { self.memory_limit_mib }
+    }
+
+    /// Whether ranks of its gang are on other nodes, or may come to be.
+    #[must_use]
+    pub const fn spans_nodes(&self) -> bool {
+        self.world_size > self.local_world_size || self.world.is_some()
     }
 
     /// Compute instances in each MIG instance that it holds, at least one.

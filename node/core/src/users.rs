@@ -20,13 +20,19 @@ pub enum TaskUsers {
 }
 
 impl TaskUsers {
-    /// The number of the user; none: the agent's own.
-    #[must_use]
-    pub const fn of(self, tenant: TenantId) -> Option<u32> {
-        match self {
-            TaskUsers::Agent => None,
-            TaskUsers::PerTenant { base } => Some(base.saturating_add(tenant.0)),
-            TaskUsers::One(user) => Some(user),
+    /// The number of the user of a tenant that may have one of its own; none: the agent's own.
+    ///
+    /// # Errors
+    /// It is one that this node makes up for another tenant.
+    pub fn of(self, tenant: TenantId, run_as: Option<u32>) -> Result<Option<u32>, String> {
+        match (self, run_as) {
+            (TaskUsers::Agent, _) => Ok(None),
+            (TaskUsers::One(user), _) => Ok(Some(user)),
+            (TaskUsers::PerTenant { base }, None) => Ok(Some(base.saturating_add(tenant.0))),
+            (TaskUsers::PerTenant { base }, Some(user)) if user < base => Ok(Some(user)),
+            (TaskUsers::PerTenant { base }, Some(user)) => Err(format!(
+                "its tenant runs as user {user}, and this node makes up users from {base} on: use a higher --task-user-base"
+            )),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::v1;
 use muster_model::mig::{MigPlacement, MigShape};
 use muster_model::{
     Allocation, AllocationId, AllocationState, Attempt, CellId, Claim, DeviceHold, EndCause, Epoch, FieldError,
-    HoldMode, JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId,
+    HoldMode, JobId, NodeId, PortBlock, Ports, Rank, TaskPlacement, TaskState, TenantId,
 };
 use v1::device_hold::Mode;
 use v1::end_cause::Cause;
@@ -194,7 +194,30 @@ impl From<&Allocation> for v1::Allocation {
             is_growth: allocation.is_growth,
             cleaning: allocation.cleaning.iter().map(|rank| rank.0).collect(),
             cleaned_ms: allocation.cleaned_ms,
+            ports: ports_to_wire(allocation.ports),
         }
+    }
+}
+
+/// Every block was taken. No block begins there.
+const NONE_FREE: u32 = 1;
+
+fn ports_to_wire(ports: Ports) -> u32 {
+    match ports {
+        Ports::Unassigned => 0,
+        Ports::NoneFree => NONE_FREE,
+        Ports::Block(block) => block.first().into(),
+    }
+}
+
+fn ports_from_wire(wire: u32) -> Result<Ports, FieldError> {
+    let block = || u16::try_from(wire).ok().and_then(PortBlock::beginning_with);
+    match wire {
+        0 => Ok(Ports::Unassigned),
+        NONE_FREE => Ok(Ports::NoneFree),
+        _ => block().map(Ports::Block).ok_or_else(|| {
+            FieldError::new("ports", format!("is {wire}, where no block of ports begins"), "send the first port of a block")
+        }),
     }
 }
 
@@ -267,6 +290,7 @@ impl TryFrom<v1::Allocation> for Allocation {
             is_growth: wire.is_growth,
             cleaning: wire.cleaning.into_iter().map(Rank).collect(),
             cleaned_ms: wire.cleaned_ms,
+            ports: ports_from_wire(wire.ports)?,
         })
     }
 }

@@ -27,6 +27,7 @@ pub mod window;
 
 pub use agent::{checkpoint_from_wire, clean_up_from_wire, clean_up_to_wire, report_from_wire, report_to_wire};
 pub use job::job_from_control_plane;
+pub use node::proofs_from_wire;
 pub use watch::{change_from_control_plane, change_to_wire, object_to_wire};
 
 use muster_model::{FieldError, UnknownWord};

@@ -1,14 +1,14 @@
 //! Nodes and their cards, pools and cells.
 
 use super::allocation::{mig_from_wire, mig_to_wire};
-use super::{each, narrow, need, word};
+use super::{each, narrow, need, word, word_if};
 use crate::v1;
 use muster_model::mig::PinnedLayout;
 use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Withheld, WithheldSlice};
 use muster_model::node_links::{Nic, NodeLinks};
 use muster_model::sharing::{CardSharing, TimeSlice};
 use muster_model::{
-    Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool, UnknownWord,
+    Cell, CellId, Epoch, FieldError, Gpu, GpuModel, JobId, Node, NodeHealth, NodeId, Place, Pool, Proof, UnknownWord,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -110,6 +110,7 @@ impl From<&NodeSpec> for v1::NodeSpec {
             driver: spec.driver.clone(),
             labels: spec.labels.clone(),
             boot_id: spec.boot_id.clone(),
+            proofs: spec.proofs.iter().map(Into::into).collect(),
         }
     }
 }
@@ -130,8 +131,31 @@ impl TryFrom<v1::NodeSpec> for NodeSpec {
             driver: wire.driver,
             labels: wire.labels,
             boot_id: wire.boot_id,
+            proofs: proofs_from_wire(wire.proofs),
         })
     }
+}
+
+impl From<&Proof> for v1::Proof {
+    fn from(Proof { protection, fault }: &Proof) -> Self {
+        v1::Proof { protection: protection.to_string(), fault: fault.clone().unwrap_or_default() }
+    }
+}
+
+/// In order, each protection once: of two that name the same, one with a fault counts. What this version does not know, a newer agent has tried; no pool here can
+/// need it.
+#[must_use]
+pub fn proofs_from_wire(wire: Vec<v1::Proof>) -> Vec<Proof> {
+    let mut proofs = BTreeMap::new();
+    for v1::Proof { protection, fault } in wire {
+        let Ok(protection) = protection.parse() else { continue };
+        let fault = (!fault.is_empty()).then_some(fault);
+        let known: &mut Proof = proofs.entry(protection).or_insert_with(|| Proof::new(protection, None));
+        if fault.is_some() {
+            *known = Proof::new(protection, fault);
+        }
+    }
+    proofs.into_values().collect()
 }
 
 impl From<NodeHealth> for v1::NodeHealth {
@@ -191,7 +215,7 @@ impl TryFrom<v1::Node> for Node {
 
 impl From<&NodeNotes> for v1::NodeNotes {
     fn from(notes: &NodeNotes) -> Self {
-        let NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links } = notes;
+        let NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links, lacks } = notes;
         v1::NodeNotes {
             agent: *agent,
             drain_reason: drain_reason.clone(),
@@ -207,6 +231,7 @@ impl From<&NodeNotes> for v1::NodeNotes {
             }),
             cleared_gpus: cleared_gpus.iter().map(Into::into).collect(),
             links: (*links != NodeLinks::default()).then(|| links.into()),
+            lacks: lacks.clone(),
         }
     }
 }
@@ -227,7 +252,7 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
     type Error = FieldError;
 
     fn try_from(wire: v1::NodeNotes) -> Result<Self, FieldError> {
-        let v1::NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links } = wire;
+        let v1::NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links, lacks } = wire;
         Ok(NodeNotes {
             agent,
             drain_reason,
@@ -241,6 +266,7 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
             }),
             cleared_gpus: cleared_gpus.into_iter().map(Into::into).collect(),
             links: links.map(TryInto::try_into).transpose()?.unwrap_or_default(),
+            lacks,
         })
     }
 }
@@ -308,6 +334,9 @@ impl From<&Pool> for v1::Pool {
             images: pool.images.clone(),
             mounts: pool.mounts.iter().map(Into::into).collect(),
             time_slice: pool.time_slice.to_string(),
+            isolation: pool.isolation.to_string(),
+            network: pool.network.map(|network| network.to_string()).unwrap_or_default(),
+            memory_limit_mib: pool.memory_limit_mib,
         }
     }
 }
@@ -362,6 +391,9 @@ impl TryFrom<v1::Pool> for Pool {
                 "" => Pool::standard_rules().time_slice,
                 length => word("time_slice", length)?,
             },
+            isolation: word_if("isolation", &wire.isolation)?.unwrap_or_default(),
+            network: word_if("network", &wire.network)?,
+            memory_limit_mib: wire.memory_limit_mib,
         })
     }
 }

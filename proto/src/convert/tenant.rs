@@ -24,6 +24,7 @@ impl From<&TenantSpec> for v1::TenantSpec {
             lend: Some(spec.lend),
             weights: by_resource_to_wire(&spec.weights),
             lends: by_resource_to_wire(&spec.lends),
+            run_as: spec.run_as,
         }
     }
 }
@@ -66,6 +67,7 @@ impl TryFrom<v1::TenantSpec> for TenantSpec {
             lend: wire.lend.unwrap_or(true),
             weights: by_resource("weights", wire.weights)?,
             lends: by_resource("lends", wire.lends)?,
+            run_as: wire.run_as,
         })
     }
 }
@@ -98,6 +100,7 @@ impl From<&Tenant> for v1::Tenant {
             lend: Some(tenant.lend),
             weights: by_resource_to_wire(&tenant.weights),
             lends: by_resource_to_wire(&tenant.lends),
+            run_as: tenant.run_as,
         };
         v1::Tenant {
             id: tenant.id.0,
@@ -127,6 +130,7 @@ impl TryFrom<v1::Tenant> for Tenant {
             lend: spec.lend,
             weights: spec.weights,
             lends: spec.lends,
+            run_as: spec.run_as,
         })
     }
 }
@@ -217,6 +221,7 @@ impl From<&TenantEdit> for v1::TenantEdit {
                 clear: edit.lends.clear,
                 lends: edit.lends.of.iter().map(|(of, lend)| lend_to_wire(*of, *lend)).collect(),
             }),
+            run_as: edited(edit.run_as).map(|user| v1::RunAsEdit { user }),
         }
     }
 }
@@ -258,6 +263,7 @@ impl TryFrom<v1::TenantEdit> for TenantEdit {
                 clear: lends.clear,
                 of: edits_by_resource("lends", lends.lends.into_iter().map(|one| (one.resource, one.lend)).collect())?,
             },
+            run_as: wire.run_as.map_or(Edit::Keep, |wire| edit(wire.user)),
         })
     }
 }

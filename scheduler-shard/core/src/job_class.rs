@@ -67,11 +67,14 @@ pub(crate) struct ClassKey {
     /// Pools allow images and mounts.
     pub(crate) image: Option<String>,
     pub(crate) mounts: Vec<Mount>,
+    /// It said so itself; a search that tries it on one node does not change it.
+    pub(crate) on_one_node: bool,
 }
 
 impl ClassKey {
     /// What decides about a job of this specification. Every field is named here on purpose.
     fn of(spec: &JobSpec) -> Self {
+        let on_one_node = spec.is_on_one_node();
         let JobSpec {
             tenant: _, // Groups of jobs are kept by tenant.
             name: _,
@@ -99,7 +102,7 @@ impl ClassKey {
             array: _,
             priority_class,
             reservation,
-            elastic: _, // It counts once the job runs.
+            elastic: _, // It counts once the job runs, but for `on_one_node`.
             image,
             mounts,
             compute_instances: _, // It counts on the node.
@@ -131,6 +134,7 @@ impl ClassKey {
             heeds_windows: true,
             image: image.clone(),
             mounts: mounts.clone(),
+            on_one_node,
         }
     }
 
@@ -149,6 +153,7 @@ impl ClassKey {
             selector: self.selector.as_ref(),
             image: self.image.as_deref(),
             mounts: &self.mounts,
+            on_one_node: self.on_one_node,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use muster_control_core::{Reject, State};
 use muster_model::node::{NodeSpec, Place};
-use muster_model::{CellId, Gpu, GpuModel, Node};
+use muster_model::{CellId, Gpu, GpuModel, Node, Proof};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -104,6 +104,7 @@ pub(super) fn specs(state: &State, added: &AddedNodes) -> Result<Vec<NodeSpec>, 
                 cpu_milli: u64::from(added.gpus) * 16_000,
                 memory_mib: u64::from(added.gpus) * 262_144,
                 driver: driver.clone().unwrap_or_default(),
+                proofs: Proof::all_hold(),
                 ..NodeSpec::usual(&name, Gpu::usual_cards(&name, added.gpus, added.model))
             },
         };

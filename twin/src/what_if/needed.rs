@@ -196,5 +196,7 @@ fn key_of(spec: &NodeSpec) -> NodeSpec {
     for card in &mut key.gpus {
         (card.uuid, card.withheld) = (String::new(), None);
     }
+    // Why something does not hold is told by each host in its own words.
+    key.proofs.iter_mut().filter_map(|proof| proof.fault.as_mut()).for_each(String::clear);
     key
 }

@@ -129,7 +129,10 @@ impl<'a> Asks<'a> {
             Command::ApplyTenants { .. } => one(Rpc::TenantsApply, A::WholeTree),
             Command::EditTenants { edits, prune: _, half_life_s } => {
                 let edit = |edit: &'a muster_model::tenant_edit::TenantEdit| {
-                    let privileged = edit.trust != Edit::Keep || edit.anti_affinity != AntiAffinityEdit::default();
+                    // A user of the machines is a right there: who could choose one for its own tenant could be anybody.
+                    let privileged = edit.trust != Edit::Keep
+                        || edit.run_as != Edit::Keep
+                        || edit.anti_affinity != AntiAffinityEdit::default();
                     Ask { rpc: Rpc::TenantsApply, about: A::Edit { path: &edit.path, privileged } }
                 };
                 let mut asks: Vec<Ask<'a>> = edits.iter().map(edit).collect();
@@ -157,7 +160,8 @@ impl<'a> Asks<'a> {
             Command::ReportTasks { node, .. }
             | Command::RecordUsage { node, .. }
             | Command::ReportCards { node, .. }
-            | Command::ReportLinks { node, .. } => one(Rpc::AgentsSession, A::Node(*node)),
+            | Command::ReportLinks { node, .. }
+            | Command::ReportProofs { node, .. } => one(Rpc::AgentsSession, A::Node(*node)),
             Command::AcquireCell { cell, shard } => one(Rpc::ShardsAcquire, A::Cell { cell: *cell, shard }),
             Command::ExpireCell { cell, epoch } => one(Rpc::ShardsRelease, A::Lease { cell: *cell, epoch: *epoch }),
             Command::Bind(binding)

@@ -4,7 +4,7 @@
 //! turn, the shape of the placement, and then the capacity ledger.
 
 use super::charge::charge_of;
-use super::{cells, claims, level, shape};
+use super::{cells, claims, level, ports, shape};
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -35,6 +35,7 @@ pub(super) fn bind(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
         if !classes {
             (held.classes, held.priority, held.submitted_ms, held.topology) = Default::default();
         }
+        held.ports = ports::assign(draft, &held, None);
         draft.put(Object::Allocation(held));
     }
     Ok(Done::Bound { allocation: id })

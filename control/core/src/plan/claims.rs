@@ -4,6 +4,7 @@
 //! the job then waits as before. Law 7: the shard that held the cell's newest epoch decided the place, at the preemption; the binding is
 //! recorded under the epoch at its own time.
 
+use super::ports;
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::state::State;
@@ -89,12 +90,13 @@ fn bind(draft: &mut Draft<'_>, id: JobId) {
     // The lease of that moment: the cell may have another shard since the preemption.
     let epoch = draft.state.cells.get(&claim.cell).map_or(claim.cell_epoch, |cell| cell.epoch);
     let Some(job) = draft.job_mut(id) else { return };
-    let held = Allocation { cell_epoch: epoch, ..begin_attempt(state, job, &claim, now_ms) };
+    let mut held = Allocation { cell_epoch: epoch, ..begin_attempt(state, job, &claim, now_ms) };
     if moved {
         job.cell = Some(claim.cell);
     } else {
         job.preemptor.attempt = Some(held.attempt);
     }
+    held.ports = ports::assign(draft, &held, None);
     draft.put(Object::Allocation(held));
 }
 
@@ -144,6 +146,7 @@ pub(super) fn begin_attempt(state: &State, job: &mut Job, claim: &Claim, now_ms:
         cleaning: Default::default(),
         cleaned_ms: 0,
         topology: job.spec.topology.to_require(),
+        ports: Default::default(),
     };
     held.set_class(QuotaClass::of(claim.account, tier_of(state, Some(job), &held)), now_ms);
     held

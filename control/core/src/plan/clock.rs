@@ -132,7 +132,7 @@ fn failures_back(failures: &mut [RankFailure], now_ms: u64) {
 /// The node with its notes' times brought back, if one of them is ahead.
 fn node_back(node: &Node, now_ms: u64) -> Option<Node> {
     let mut back = node.clone();
-    let NodeNotes { agent: _, drain_reason: _, start_failures: _, quarantine, rival, cleared_gpus, links: _ } =
+    let NodeNotes { agent: _, drain_reason: _, start_failures: _, quarantine, rival, cleared_gpus, links: _, lacks: _ } =
         &mut back.notes;
     let since = quarantine.as_mut().map(|quarantine| &mut quarantine.since_ms);
     let cleared = cleared_gpus.iter_mut().map(|cleared| &mut cleared.at_ms);

@@ -9,7 +9,7 @@
 
 use super::bind::waiting_in;
 use super::charge::charge_of;
-use super::{cells, level, shape};
+use super::{cells, level, ports, shape};
 use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::growth_fault::GrowthFault;
@@ -48,6 +48,7 @@ pub(super) fn grow(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
 
     let (now_ms, priority, submitted_ms) = (draft.now_ms, minimum.priority, job.submitted_ms);
     let first = draft.meta.next_allocation;
+    let of_gang = minimum.ports.block();
     for tasks in binding.tasks.chunks(unit as usize) {
         let id = draft.next_allocation();
         let mut part = Allocation {
@@ -74,7 +75,9 @@ pub(super) fn grow(draft: &mut Draft<'_>, binding: &LeasedBinding) -> Result<Don
             cleaning: Default::default(),
             cleaned_ms: 0,
             topology: job.spec.topology.to_require(),
+            ports: Default::default(),
         };
+        part.ports = ports::assign(draft, &part, of_gang);
         part.set_class(QuotaClass::Burst(tier_of(state, Some(job), &part)), now_ms);
         draft.put(Object::Allocation(part));
         if let Some(job) = draft.job_mut(binding.job) {

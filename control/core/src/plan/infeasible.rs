@@ -48,9 +48,16 @@ fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) 
     let index = state.index();
     let refusal = |name: &String| Some((name.clone(), refusal_of_pool(state, name, spec)?));
     let found: Vec<(String, PoolRefusal)> = index.pool_nodes.keys().filter_map(refusal).collect();
-    let of_files = found.iter().find_map(|(_, refusal)| match refusal {
-        PoolRefusal::Image(_) => Some(("image", "image")),
-        PoolRefusal::Mount(_) => Some(("mounts", "mount")),
+    let allow = |what| {
+        format!("use what `muster pools list -o json` shows as allowed, or ask an operator to allow the {what} in a pool")
+    };
+    let remedy = found.iter().find_map(|(_, refusal)| match refusal {
+        PoolRefusal::Image(_) => Some(("image", allow("image"))),
+        PoolRefusal::Mount(_) => Some(("mounts", allow("mount"))),
+        PoolRefusal::Network => {
+            let fix = "require one node (`--topology node`), or ask an operator for a pool with `network: host`";
+            Some(("topology", fix.to_owned()))
+        }
         PoolRefusal::NotAskedFor | PoolRefusal::Class(_) | PoolRefusal::Mode(_) => None,
     });
     let mut refusals: Vec<String> = found.iter().map(|(name, refusal)| refusal.of(name).to_string()).collect();
@@ -61,13 +68,8 @@ fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) 
             refusals.push(format!("and {more} more pools"));
         }
         let problem = format!("fits no pool: {}", refusals.join("; "));
-        return match of_files {
-            Some((field, what)) => {
-                let fix = format!(
-                    "use what `muster pools list -o json` shows as allowed, or ask an operator to allow the {what} in a pool"
-                );
-                FieldError::new(field, problem, fix)
-            }
+        return match remedy {
+            Some((field, fix)) => FieldError::new(field, problem, fix),
             None => FieldError::new("request", problem, "change the class, the sharing mode or the pool"),
         };
     }

@@ -4,7 +4,7 @@
 //! it started can run any more (its host was booted since, the new agent has cleared that host, or every grace has passed), and
 //! under a new epoch; who is turned away is noted on the node. Cards that somebody still holds never change under them.
 
-use super::{attempts, nodes, pools};
+use super::{attempts, isolation, nodes, pools};
 use crate::bounds::{CELLS_MAX, NODES_MAX, REROUTE_MAX, RIVAL_EVERY_MS};
 use crate::draft::Draft;
 use crate::index::CellIndex;
@@ -42,10 +42,11 @@ pub(super) fn join(
     if known.is_none_or(|known| known.spec.pool != spec.pool) {
         pools::described(draft.state, &spec.pool)?;
     }
-    let node = match known {
+    let mut node = match known {
         Some(known) => come_back(draft, known, spec, agent)?,
         None => arrive(draft, spec, agent)?,
     };
+    node.notes.lacks = isolation::lacks(draft.state, &node);
     let (id, epoch) = (node.id, node.epoch);
     if known.is_none_or(|known| **known != node) {
         adopt_waiting(draft, &node, known.map(AsRef::as_ref));

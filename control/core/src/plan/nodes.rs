@@ -24,8 +24,8 @@ pub(super) fn set_drained(draft: &mut Draft<'_>, id: NodeId, drained: bool, reas
     let notes = if drained {
         NodeNotes { drain_reason: reason.to_owned(), ..node.notes.clone() }
     } else {
-        let NodeNotes { agent, rival, cleared_gpus, links, .. } = node.notes.clone();
-        NodeNotes { agent, rival, cleared_gpus, links, ..NodeNotes::default() }
+        let NodeNotes { agent, rival, cleared_gpus, links, lacks, .. } = node.notes.clone();
+        NodeNotes { agent, rival, cleared_gpus, links, lacks, ..NodeNotes::default() }
     };
     windows::leave(draft, id, false);
     if node.drained != drained || node.notes != notes {

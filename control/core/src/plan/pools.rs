@@ -1,6 +1,6 @@
 //! Pools.
 
-use super::level;
+use super::{isolation, level};
 use crate::bounds::{ERRORS_SHOWN_MAX, POOLS_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -10,7 +10,7 @@ use muster_model::capacity::{MPS_CLIENTS_MORE_DRIVER, MPS_CLIENTS_OLD_MAX};
 use muster_model::node::NodeSpec;
 use muster_model::object::Key;
 use muster_model::validate::nearest;
-use muster_model::{DriverVersion, FieldError, Object, Pool};
+use muster_model::{DriverVersion, FieldError, IsolationLevel, Object, Pool};
 
 /// New rules hold for bindings from now on; what runs goes on under those it was bound by.
 pub(super) fn put(draft: &mut Draft<'_>, pool: &Pool) -> Result<Done, Reject> {
@@ -23,14 +23,22 @@ pub(super) fn put(draft: &mut Draft<'_>, pool: &Pool) -> Result<Done, Reject> {
     if (pool.moves_per_hour, pool.moves_lost_gpu_hours_per_day) != (0, 0) {
         level::need(draft.state, level::QUOTAS, "moves_per_hour")?;
     }
-    if pool.time_slice != Pool::standard_rules().time_slice {
-        level::need(draft.state, level::QUOTAS, "time_slice")?;
+    for (field, is_set) in [
+        ("isolation", pool.isolation != IsolationLevel::None),
+        ("network", pool.network.is_some()),
+        ("time_slice", pool.time_slice != Pool::standard_rules().time_slice),
+        ("memory_limit_mib", pool.memory_limit_mib.is_some()),
+    ] {
+        if is_set {
+            level::need(draft.state, level::QUOTAS, field)?;
+        }
     }
     let known = draft.state.pools.get(&pool.name);
     if known.is_none() && draft.state.pools.len() >= POOLS_MAX {
         return Err(Reject::Full { what: "the table of pools".to_owned(), limit: POOLS_MAX as u64 });
     }
     if known != Some(pool) {
+        isolation::judge_nodes_of(draft, pool);
         draft.put(Object::Pool(pool.clone()));
     }
     Ok(Done::Ok)

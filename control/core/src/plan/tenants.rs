@@ -10,6 +10,7 @@ mod limits;
 mod relocate;
 mod remove;
 mod tree;
+mod users;
 mod versions;
 
 pub(super) use relocate::relocate;
@@ -87,6 +88,7 @@ fn put_tree(
     tree.check_trust()?;
     tree.check_anti_affinity()?;
     tree.check_limits()?;
+    tree.check_users()?;
     let removed = remove::remove_marked(draft, &tree);
     Ok((put_all(draft, tree), removed))
 }
@@ -138,6 +140,9 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
         Some(id) => id,
         None => draft.next_tenant(),
     };
+    if spec.run_as.is_some() {
+        level::need(draft.state, level::QUOTAS, "run_as")?;
+    }
     let tenant = Tenant {
         id,
         path: spec.path.clone(),
@@ -150,6 +155,7 @@ fn describe(draft: &mut Draft<'_>, tree: &mut Tree<'_>, index: usize, spec: &Ten
         lend: spec.lend,
         weights: spec.weights.clone(),
         lends: spec.lends.clone(),
+        run_as: spec.run_as,
     };
     if draft.state.tenants.get(&id) != Some(&tenant) {
         tree.place.insert(id, index);

@@ -17,8 +17,8 @@ use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
     AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Change, Checkpoint, DeviceClass, DeviceRequest, GpuModel,
-    GpuUnits, Job, JobPhase, JobSpec, JobUpdate, Key, Limits, NodeHealth, NumaPolicy, Pool, Preemption, PriorityClass,
-    ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
+    GpuUnits, IsolationLevel, Job, JobPhase, JobSpec, JobUpdate, Key, Limits, NetworkPolicy, NodeHealth, NumaPolicy, Pool,
+    Preemption, PriorityClass, Proof, Protection, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,6 +113,7 @@ impl Story {
             lend: !self.chance.one_in(4),
             weights: self.by_resource(|chance| chance.below(4) as u32 + 1),
             lends: self.by_resource(|chance| !chance.one_in(2)),
+            run_as: self.chance.one_in(10).then(|| 5_000 + self.chance.below(3) as u32),
         }
     }
 
@@ -204,6 +205,15 @@ impl Story {
         }
     }
 
+    /// What an agent has tried; most hosts give nearly everything.
+    fn proofs(&mut self) -> Vec<Proof> {
+        if self.chance.one_in(6) {
+            return Vec::new();
+        }
+        let mut fault = || self.chance.one_in(40).then(|| "it does not hold".to_owned());
+        Protection::ALL.into_iter().map(|protection| Proof::new(protection, fault())).collect()
+    }
+
     fn pool(&mut self) -> Command {
         let mut pool =
             Pool { name: self.chance.pick(&["small", "default"]).unwrap_or_default().into(), ..Pool::standard() };
@@ -214,6 +224,12 @@ impl Story {
         }
         if self.chance.one_in(3) {
             pool.classes.remove(&WorkloadClass::Training);
+        }
+        if self.chance.one_in(8) {
+            pool.isolation = self.chance.pick(&[IsolationLevel::Limits, IsolationLevel::Full]).unwrap_or_default();
+        }
+        if self.chance.one_in(8) {
+            pool.network = self.chance.pick(&[NetworkPolicy::Host, NetworkPolicy::Private]);
         }
         if self.chance.one_in(3) {
             let slices = self.chance.pick(&[("1g.10gb", 7), ("2g.20gb", 3), ("3g.40gb", 1)]).unwrap_or(("1g.10gb", 7));
@@ -546,6 +562,7 @@ impl Story {
             cpu_milli: 16_000,
             memory_mib: 64_000,
             driver: if number % 3 == 1 { "535.1" } else { "550.54" }.to_owned(),
+            proofs: self.proofs(),
             labels: if number == 3 { [("tier".to_owned(), "gold".to_owned())].into() } else { BTreeMap::new() },
             boot_id,
         };
@@ -584,6 +601,7 @@ impl Story {
                 let withheld = if self.chance.one_in(3) { Vec::new() } else { vec![one] };
                 Command::ReportCards { node, epoch, withheld }
             }
+            9 if self.chance.one_in(3) => Command::ReportProofs { node, epoch, proofs: self.proofs() },
             9 => Command::SetDrained { node, drained: true, reason: "new cables".to_owned() },
             10 => Command::SetDrained { node, drained: false, reason: String::new() },
             _ => Command::RemoveNode { node },

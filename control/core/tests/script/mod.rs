@@ -19,7 +19,7 @@ use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
     AllocationState, AntiAffinity, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode,
-    Job, JobPhase, JobSpec, Limits, Object, Outcome, Pool, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
+    Job, JobPhase, JobSpec, Limits, NetworkPolicy, Object, Outcome, Pool, Proof, Protection, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
     Topology, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
@@ -209,6 +209,10 @@ impl World {
             }
             "untenant" => Command::DeleteTenant { path: words.at(1).to_owned() },
             "pool" => Command::PutPool(pool(words)),
+            "proofs" => {
+                let (node, epoch) = self.node(words.at(1));
+                Command::ReportProofs { node, epoch, proofs: proofs(words.at(2)) }
+            }
             "class" => Command::PutDeviceClass(DeviceClass {
                 name: words.at(1).to_owned(),
                 selector: words.get("selector").expect("a selector").parse().expect("a good selector"),
@@ -481,8 +485,9 @@ impl World {
             "desired" => {
                 let tasks = self.state.desired_for(self.node(words.at(2)).0);
                 let line = |task: muster_control_core::DesiredTask| {
+                    let isolation = told_isolation(&task);
                     format!(
-                        "  allocation {} rank {}/{} local {}/{} attempt {} at {}:{} restarts {} units {} stop {}",
+                        "  allocation {} rank {}/{} local {}/{} attempt {} at {}:{} restarts {} units {} stop {}{isolation}",
                         task.allocation,
                         task.rank,
                         task.world_size,
@@ -543,6 +548,7 @@ fn tenant(path: &str, words: &Words<'_>) -> TenantSpec {
         lend: words.get("lend") != Some("no"),
         weights: Default::default(),
         lends: Default::default(),
+        run_as: words.get("run-as").map(|user| user.parse().expect("a user")),
     }
 }
 
@@ -565,6 +571,11 @@ fn pool(words: &Words<'_>) -> Pool {
         let cards = words.get("pin-cards").map(|cards| cards.parse().expect("cards"));
         pool.pinned.insert(model, PinnedLayout::new(model, &slices, cards).expect("a legal layout"));
     }
+    if let Some(level) = words.get("isolation") {
+        pool.isolation = level.parse().expect("a level");
+    }
+    pool.network = words.get("network").map(|network| network.parse().expect("a network"));
+    pool.memory_limit_mib = words.get("memory-limit").map(|mib| mib.parse().expect("MiB"));
     pool.mps_clients = words.number("mps", 8) as u8;
     pool.time_slice = words.get("turns").map_or(pool.time_slice, |length| length.parse().expect("a length"));
     pool.time_slice_replicas = words.number("ts", 4) as u8;
@@ -608,7 +619,25 @@ fn node(words: &Words<'_>) -> NodeSpec {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect(),
         boot_id: words.get("boot").unwrap_or("1").to_owned(),
+        proofs: words.get("proofs").map(proofs).unwrap_or_default(),
     }
+}
+
+/// What of a task's isolation the control plane decides.
+fn told_isolation(task: &muster_control_core::DesiredTask) -> String {
+    let network = (task.network == NetworkPolicy::Private).then(|| " with a private network".to_owned());
+    let ports = task.ports.block().map(|block| format!(" ports {block}"));
+    let user = task.run_as.map(|user| format!(" as user {user}"));
+    let memory = (task.memory_limit_mib > 0).then(|| format!(" at most {} MiB", task.memory_limit_mib));
+    let channel = task.imex_channel.map(|channel| format!(" channel {channel}"));
+    [network, ports, user, memory, channel].into_iter().flatten().collect()
+}
+
+/// `all`, or all but these: `but:ports,sockets`.
+fn proofs(text: &str) -> Vec<Proof> {
+    let missing: Vec<&str> = text.strip_prefix("but:").into_iter().flat_map(|list| list.split(',')).collect();
+    let fault = |protection: Protection| missing.contains(&protection.to_string().as_str()).then(|| "not here".to_owned());
+    Protection::ALL.into_iter().map(|protection| Proof::new(protection, fault(protection))).collect()
 }
 
 fn job(words: &Words<'_>) -> JobSpec {

@@ -215,6 +215,7 @@ impl Small {
             lend: true,
             weights: Default::default(),
             lends: Default::default(),
+            run_as: None,
             anti_affinity: Vec::new(),
         };
         small.run(&Command::ApplyTenants { tenants: vec![tenant] }).expect("a tenant");

@@ -5,7 +5,7 @@
 
 use super::logs::{OpenTap, Taps};
 use super::stream::{Inbound, Out, Over, send};
-use super::welcome::{Joined, NotJoined, admit};
+use super::welcome::{Joined, NotJoined, PROOFS_LEVEL, admit};
 use super::{Entry, Hub, LOG_STREAMS_WAITING_MAX, wire};
 use crate::api::refusal;
 use crate::consensus::ProposeError;
@@ -21,7 +21,7 @@ use muster_model::node_links::NodeLinks;
 use muster_model::task::CleanUp;
 use muster_model::usage::UsageInterval;
 use muster_model::{NodeHealth, Rpc, TaskState};
-use muster_proto::convert::{checkpoint_from_wire, clean_up_from_wire, report_from_wire};
+use muster_proto::convert::{checkpoint_from_wire, clean_up_from_wire, proofs_from_wire, report_from_wire};
 use muster_proto::v1;
 use muster_runtime::timeline;
 use prost::Message as _;
@@ -55,6 +55,7 @@ enum Finished {
     Usage { incarnation: u64, result: Result<u64, Over> },
     Links(Result<(), Over>),
     Cards(Result<(), Over>),
+    Proofs(Result<(), Over>),
 }
 
 /// Card reports that are being decided.
@@ -98,6 +99,7 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, author: Author, mut inbound: I
         beats: 0,
         cards: CardsUnderWay::None,
         links_decided: false,
+        proofs_under_way: false,
     };
     let over = session.attend(inbound, &dirty, &replaced, taps_opened).await;
     hub.leave(session.joined.node, id);
@@ -132,6 +134,8 @@ struct Session {
     cards: CardsUnderWay,
     /// The links of the node were decided in this session: once is enough.
     links_decided: bool,
+    /// What was said last of isolation is being decided.
+    proofs_under_way: bool,
 }
 
 impl Session {
@@ -215,6 +219,10 @@ impl Session {
             FromAgent::Usage(usage) => self.usage(usage)?,
             FromAgent::Cards(report) => self.cards(report)?,
             FromAgent::Links(links) => self.links(links)?,
+            FromAgent::Proofs(said) => {
+                self.joined.proofs = proofs_from_wire(said.proofs);
+                self.proofs();
+            }
             FromAgent::Log(data) => {
                 if let Some(request) = self.log_streams.data(data) {
                     send(&self.out, ToAgent::Log(request))?;
@@ -339,6 +347,28 @@ impl Session {
         Ok(())
     }
 
+    /// What was said last of isolation, where the state has something else. It is asked again with every tick: the level may have been too low.
+    fn proofs(&mut self) {
+        let (node, epoch) = (self.joined.node, self.joined.epoch);
+        let is_news = self.hub.consensus.read(|state, _| {
+            let known = state.nodes.get(&node).is_none_or(|there| there.spec.proofs == self.joined.proofs);
+            state.meta.feature_level >= PROOFS_LEVEL && !known
+        });
+        if !is_news || self.proofs_under_way {
+            return;
+        }
+        self.proofs_under_way = true;
+        let (hub, author, proofs) = (Arc::clone(&self.hub), self.author.clone(), self.joined.proofs.clone());
+        let decide = async move {
+            Finished::Proofs(match decide(&hub, &author, Command::ReportProofs { node, epoch, proofs }).await {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(reject)) => Err(Over::Refused(format!("proofs of isolation: {reject}"))),
+                Err(over) => Err(over),
+            })
+        };
+        self.running.push(decide.boxed());
+    }
+
     fn decide_cards(&mut self, withheld: Vec<Withheld>) {
         self.cards = CardsUnderWay::One;
         let command = Command::ReportCards { node: self.joined.node, epoch: self.joined.epoch, withheld };
@@ -372,6 +402,10 @@ impl Session {
                 send(&self.out, ToAgent::Usage(v1::UsageAck { incarnation, mark }))
             }
             Finished::Links(result) => result,
+            Finished::Proofs(result) => {
+                self.proofs_under_way = false;
+                result
+            }
             Finished::Cards(result) => {
                 result?;
                 if let CardsUnderWay::OneAndNext(next) = std::mem::take(&mut self.cards) {
@@ -395,6 +429,7 @@ impl Session {
         let ask = Ask { rpc: Rpc::AgentsSession, about: About::Node(self.joined.node) };
         let judged = self.hub.consensus.read(|state, _| authorize(state, now_ms, &self.author, &ask));
         judged.map_err(|denied| Over::Refused(denied.to_string()))?;
+        self.proofs();
         for request in self.log_streams.prune() {
             send(&self.out, ToAgent::Log(request))?;
         }

@@ -10,17 +10,22 @@ use crate::consensus::ProposeError;
 use muster_control_core::{Command, Done, Reject};
 use muster_model::identity::Author;
 use muster_model::node::NodeSpec;
-use muster_model::{Epoch, NodeId};
+use muster_model::{Epoch, NodeId, Proof};
 use muster_proto::v1;
 use std::time::Duration;
 use tonic::Status;
 use v1::control_message::Message;
+
+/// The feature level from which on proofs of isolation are recorded.
+pub(super) const PROOFS_LEVEL: u32 = 3;
 
 /// Who has come in.
 pub(super) struct Joined {
     pub(super) node: NodeId,
     pub(super) name: String,
     pub(super) epoch: Epoch,
+    /// What it says of isolation.
+    pub(super) proofs: Vec<Proof>,
 }
 
 /// Why nobody has.
@@ -45,12 +50,17 @@ struct Introduced {
 
 /// Waits for the Hello, joins the node and welcomes the agent.
 pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out: &Out) -> Result<Joined, NotJoined> {
-    let Introduced { spec, usage_incarnation, agent, cluster } = hello(hub, inbound).await?;
+    let Introduced { mut spec, usage_incarnation, agent, cluster } = hello(hub, inbound).await?;
     let name = spec.name.clone();
     let own =
         hub.cluster().ok_or_else(|| NotJoined::Refused("this control node is not part of a cluster yet".to_owned()))?;
     if let Some(other) = cluster.filter(|other| *other != own) {
         return Err(NotJoined::Refused(other_cluster(hub, &name, other, own)));
+    }
+    let proofs = spec.proofs.clone();
+    // Below that level the log has no place for them; the session reports them once it has.
+    if hub.consensus.read(|state, _| state.meta.feature_level < PROOFS_LEVEL) {
+        spec.proofs.clear();
     }
     let command = signed(&hub.consensus, author, Command::JoinNode { spec, usage_incarnation, agent });
     let (done, revision) = loop {
@@ -94,7 +104,7 @@ pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out
         revision: revision.0,
     };
     send(out, Message::Welcome(welcome)).map_err(|_| NotJoined::Gone)?;
-    Ok(Joined { node, name, epoch })
+    Ok(Joined { node, name, epoch, proofs })
 }
 
 /// Loud on both sides: it runs what another control plane told it, under numbers that mean something else here.

@@ -1,6 +1,8 @@
 //! What agents are sent, in the words of the wire. Only what the shared conversions do not cover.
 
 use muster_control_core::DesiredTask;
+use muster_model::ports::PORTS_PER_BLOCK;
+use muster_model::{NetworkPolicy, Ports};
 use muster_proto::v1;
 
 /// One task of a node's desired state.
@@ -39,6 +41,11 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
         image: task.image.map(Into::into),
         mounts: task.mounts.iter().map(Into::into).collect(),
         compute_instances: task.compute_instances.into(),
+        run_as: task.run_as.unwrap_or_default(),
+        private_network: task.network == NetworkPolicy::Private,
+        ports: ports(task.ports),
+        memory_limit_mib: task.memory_limit_mib,
+        imex_channel: task.imex_channel.map(u32::from),
         world: task.world.map(|world| v1::World {
             generation: world.generation,
             workers: world.workers,
@@ -50,5 +57,13 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
             workers_max: world.workers_max,
             signal: world.signal.map(|signal| signal.number() as u32).unwrap_or_default(),
         }),
+    }
+}
+
+fn ports(ports: Ports) -> Option<v1::TaskPorts> {
+    match ports {
+        Ports::Unassigned => None,
+        Ports::NoneFree => Some(v1::TaskPorts { first: 0, count: 0 }),
+        Ports::Block(block) => Some(v1::TaskPorts { first: block.first().into(), count: PORTS_PER_BLOCK.into() }),
     }
 }

@@ -303,6 +303,7 @@ pub(crate) fn node_spec(name: &str) -> v1::NodeSpec {
         driver: "570.86".to_owned(),
         labels: BTreeMap::new(),
         boot_id: "boot-1".to_owned(),
+        proofs: Vec::new(),
     }
 }
 

@@ -143,6 +143,9 @@ async fn pools_come_and_go() {
         moves_lost_gpu_hours_per_day: 0,
         images: vec!["dir:/srv/images/".to_owned()],
         mounts: vec![v1::MountRule { path: "/data".to_owned(), write: true }],
+        isolation: "limits".to_owned(),
+        network: "host".to_owned(),
+        memory_limit_mib: Some(4_096),
     };
     fleet.put_pool(v1::PutPoolRequest { pool: Some(pool.clone()) }).await.expect("a good pool");
     let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;
@@ -176,6 +179,9 @@ async fn pinned_layouts_are_kept_shown_and_refused_when_not_legal() {
         moves_lost_gpu_hours_per_day: 0,
         images: vec!["dir:/srv/images/".to_owned()],
         mounts: vec![v1::MountRule { path: "/data".to_owned(), write: true }],
+        isolation: "none".to_owned(),
+        network: String::new(),
+        memory_limit_mib: None,
         mig_layouts: vec![layout(slices)],
     };
     let legal = pool(&[("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2)]);

@@ -1,5 +1,7 @@
 //! Folders of tasks that are over and forgotten: kept for their output, newest first, within bounds.
 
+use super::trash::Trash;
+use crate::sandbox::own_folders;
 use crate::task_folder::TaskFolder;
 use muster_node_core::TaskKey;
 use std::collections::VecDeque;
@@ -41,11 +43,10 @@ impl Kept {
     }
 
     /// Takes the folder of a task that is over, without what the task itself could write; drops the oldest beyond the bounds.
-    pub(super) fn take(&mut self, key: TaskKey, folder: &TaskFolder) -> io::Result<()> {
+    pub(super) fn take(&mut self, key: TaskKey, folder: &TaskFolder, trash: &Trash) -> io::Result<()> {
+        own_folders::let_go(folder);
         for path in [folder.scratch(), folder.from_task(), folder.to_task()] {
-            if path.exists() {
-                std::fs::remove_dir_all(path)?;
-            }
+            trash.take(&path)?;
         }
         let to = self.root.join(key.to_string());
         std::fs::rename(folder.path(), &to)?;

@@ -9,6 +9,7 @@ mod kept;
 mod orphans;
 pub mod process;
 mod start;
+mod trash;
 pub mod virtual_;
 
 pub use crate::task_folder::Stream;

@@ -6,6 +6,7 @@
 
 mod checkpoints;
 mod config;
+mod fences;
 mod faults;
 mod files;
 mod launch;
@@ -17,6 +18,7 @@ mod worlds;
 use self::files::Files;
 use self::shim::Shim;
 use super::kept::Kept as KeptTasks;
+use super::trash::Trash;
 use super::start::{self, Alive, Found};
 use super::{ExecError, Executor, Fault, Launch, LogError, LogSlice, Owner, orphans};
 use crate::image::store::{Kept, Store};
@@ -67,6 +69,8 @@ struct Inner {
     /// Whose tasks these are, once claimed, with the lock of the host.
     owner: Mutex<Option<(Owner, UnixListener)>>,
     images: Arc<Store>,
+    /// What tasks have left, until it is removed.
+    trash: Arc<Trash>,
 }
 
 struct Entry {
@@ -92,6 +96,8 @@ struct Entry {
     told_to_stop: CancellationToken,
     /// Its image, while it may run in it.
     kept: Option<Arc<Kept>>,
+    /// How it is isolated, once that is known.
+    isolation: Option<Arc<LaunchRecord>>,
 }
 
 impl ProcessExecutor {
@@ -100,9 +106,11 @@ impl ProcessExecutor {
     pub fn new(config: ProcessConfig) -> Self {
         let live = config.data_dir.join("tasks");
         let images = Arc::new(Store::new(&config.data_dir, config.images.clone()));
+        let trash = Arc::new(Trash::new(&config.data_dir));
         ProcessExecutor(Arc::new(Inner {
             config,
             images,
+            trash,
             live,
             tasks: Mutex::new(BTreeMap::new()),
             attached: Mutex::new(None),
@@ -136,6 +144,7 @@ impl Inner {
     /// Starts a shim and stays with it to its end.
     async fn run(self: Arc<Self>, record: Arc<LaunchRecord>, deadline_ns: u64) {
         let key = record.spec.key;
+        self.isolated(&record);
         let found = {
             // The semaphore is never closed.
             let _permit = self.starts.acquire().await;
@@ -290,6 +299,7 @@ impl Inner {
                 fault: None,
                 told_to_stop: CancellationToken::new(),
                 kept: None,
+                isolation: None,
             };
             tasks.insert(key, entry);
         }
@@ -319,6 +329,7 @@ impl Executor for ProcessExecutor {
                 let record = Arc::new(record);
                 let spec = Arc::new(record.spec.clone());
                 inner.enter(spec, record.node_epoch, Phase::Starting, 0);
+                inner.isolated(&record);
                 if let Some(entry) = inner.tasks.lock().get_mut(&record.spec.key) {
                     entry.checkpoint = made;
                     entry.was_told(told);
@@ -341,6 +352,8 @@ impl Executor for ProcessExecutor {
                 }
             }
             host.spawn(checkpoints::look(Arc::downgrade(&inner)));
+            host.spawn(fences::look(Arc::downgrade(&inner)));
+            host.spawn(Trash::empty(Arc::downgrade(&inner.trash)));
             Ok(())
         }
         .boxed()
@@ -362,8 +375,10 @@ impl Executor for ProcessExecutor {
             host.spawn(self.0.clone().prepare_and_run(launch));
             return;
         }
-        let record = Arc::new(self.0.record(launch, Files::default()));
-        host.spawn(self.0.clone().run(record, deadline_ns));
+        match self.0.record(launch, Files::default()) {
+            Ok(record) => drop(host.spawn(self.0.clone().run(Arc::new(record), deadline_ns))),
+            Err(reason) => self.0.cannot_start(spec.key, reason),
+        }
     }
 
     fn record_over(&self, spec: Arc<TaskSpec>, node_epoch: Epoch, state: TaskState) {
@@ -454,7 +469,7 @@ impl Executor for ProcessExecutor {
         let moved = tokio::task::spawn_blocking(move || {
             let folder = inner.folder(key);
             match &mut *inner.kept.lock() {
-                Some(kept) if folder.path().exists() => kept.take(key, &folder),
+                Some(kept) if folder.path().exists() => kept.take(key, &folder, &inner.trash),
                 _ => Ok(()),
             }
         });

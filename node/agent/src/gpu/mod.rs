@@ -157,6 +157,15 @@ pub trait GpuBackend: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
+    /// The device nodes of the node's network cards, and of the gang's channel in its NVLink domain, for a task whose ranks on other nodes read and write the memory of its cards. Asks no
+    /// driver.
+    ///
+    /// # Errors
+    /// The host does not say which they are.
+    fn fabric_nodes(&self, _channel: Option<u16>) -> Result<Vec<DeviceNode>, GpuError> {
+        Ok(Vec::new())
+    }
+
     /// Whether devices have to be cleaned between two tasks. Simulated ones have no memory.
     fn is_cleaned(&self) -> bool {
         false

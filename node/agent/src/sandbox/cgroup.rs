@@ -5,11 +5,13 @@
 //! start of the task; a group is empty before it is removed; processes are ended through their group, not by their parents.
 
 use super::device_program::{Device, usual};
-use super::{SandboxError, device_program, doing, sys};
-use crate::task_folder::record::{Cgroup, Controller, DeviceNode, Limits};
+use super::fences::{Fences, Seen};
+use super::{SandboxError, doing};
+use crate::task_folder::record::{Cgroup, Controller, Isolation, Limits, PortFence};
 use muster_node_core::TaskKey;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -122,14 +124,15 @@ fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Cgroup> {
     let trial = base.join(format!("trial-{}", std::process::id()));
     std::fs::create_dir_all(&trial)?;
     // Version 2 takes the program in every hierarchy, whatever controllers it has; an agent without root may not load one.
-    let takes_program = hierarchy.is_v2
-        && File::open(&trial)
-            .and_then(|group| sys::attach_device_program(&group, &device_program::program(&usual())))
-            .inspect_err(|error| tracing::debug!(%error, "control groups of version 2 take no device program"))
-            .is_ok();
-    controllers.extend(takes_program.then_some(Controller::Devices));
+    let takes = |fences: Fences, what: &str| {
+        let attached = File::open(&trial).and_then(|group| fences.attach(&group));
+        attached.inspect_err(|error| tracing::debug!(%error, what, "control groups of version 2 take no such program")).is_ok()
+    };
+    let takes_devices = hierarchy.is_v2 && takes(Fences::of_devices(&usual()), "devices");
+    let fences_ports = hierarchy.is_v2 && takes(Fences::of_ports(&PortFence::default()), "ports");
+    controllers.extend(takes_devices.then_some(Controller::Devices));
     std::fs::remove_dir(&trial)?;
-    Ok(Cgroup { is_v2: hierarchy.is_v2, controllers, base })
+    Ok(Cgroup { is_v2: hierarchy.is_v2, controllers, base, fences_ports })
 }
 
 /// Version 2 lets a group with processes have no children with controllers. In version 1 whatever is taken of the devices of a group is taken of those below
@@ -178,9 +181,8 @@ impl<'a> TaskCgroups<'a> {
     }
 
     /// Makes them with their limits; gives the files to which the first process writes `0` to enter.
-    pub(crate) fn make(&self, limits: &Limits, devices: &[DeviceNode]) -> Result<Vec<File>, SandboxError> {
-        let own = devices.iter().map(|node| Device { major: node.major, minor: Some(node.minor) });
-        let devices: Vec<Device> = usual().into_iter().chain(own).collect();
+    pub(crate) fn make(&self, isolation: &Isolation) -> Result<Vec<File>, SandboxError> {
+        let (limits, devices) = (&isolation.limits, devices_of(isolation));
         let mut entrances = Vec::with_capacity(self.cgroups.len());
         for cgroup in self.cgroups {
             let folder = self.folder(cgroup);
@@ -194,17 +196,43 @@ impl<'a> TaskCgroups<'a> {
                     other => other.map_err(doing(say()))?,
                 }
             }
-            if cgroup.is_v2 && cgroup.controllers.contains(&Controller::Devices) {
-                let opened = File::open(&folder);
-                let attached =
-                    opened.and_then(|group| sys::attach_device_program(&group, &device_program::program(&devices)));
-                attached.map_err(doing(format!("attaching the device program to {}", folder.display())))?;
+            if cgroup.is_v2 {
+                let fences = Fences::of(cgroup, &devices, isolation.ports.as_ref());
+                let attached = File::open(&folder).and_then(|group| fences.attach(&group));
+                attached.map_err(doing(format!("attaching programs to {}", folder.display())))?;
             }
             let path = folder.join("cgroup.procs");
             let entrance = File::options().write(true).open(&path);
             entrances.push(entrance.map_err(doing(format!("opening {}", path.display())))?);
         }
         Ok(entrances)
+    }
+
+    /// Looks whether its fences are still there, and puts those back that are not: a manager of services may have taken them. Says what it found missing.
+    pub(crate) fn restore(&self, isolation: &Isolation, seen: &mut Seen) -> Vec<Lifted> {
+        let devices = devices_of(isolation);
+        let mut lifted = Vec::new();
+        for cgroup in self.cgroups {
+            let folder = self.folder(cgroup);
+            if !folder.is_dir() {
+                continue;
+            }
+            let restored = if cgroup.is_v2 {
+                let fences = Fences::of(cgroup, &devices, isolation.ports.as_ref());
+                File::open(&folder).and_then(|group| fences.restore(&group, seen))
+            } else if cgroup.controllers.contains(&Controller::Devices) {
+                restore_list(&folder, &devices)
+            } else {
+                Ok(Vec::new())
+            };
+            match restored {
+                Ok(found) => lifted.extend(found.into_iter().map(|what| Lifted { what, error: None })),
+                // It ended meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => lifted.push(Lifted { what: "fences", error: Some(error) }),
+            }
+        }
+        lifted
     }
 
     /// Kills every process in them and returns when none is left; says whether there is such a group at all.
@@ -256,6 +284,36 @@ impl<'a> TaskCgroups<'a> {
         let said = std::fs::read_to_string(self.folder(cgroup).join(file)).unwrap_or_default();
         said.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or_default()
     }
+}
+
+/// What was missing of a task's fences.
+#[derive(Debug)]
+pub(crate) struct Lifted {
+    /// Which.
+    pub(crate) what: &'static str,
+    /// Why it cannot be put back, if so.
+    pub(crate) error: Option<io::Error>,
+}
+
+/// What a task may open.
+fn devices_of(isolation: &Isolation) -> Vec<Device> {
+    let own = isolation.devices.iter().map(|node| Device { major: node.major, minor: Some(node.minor) });
+    usual().into_iter().chain(own).collect()
+}
+
+/// The same for a list of version 1: anything in it that is not allowed, or anything missing, has it written anew.
+fn restore_list(folder: &Path, devices: &[Device]) -> io::Result<Vec<&'static str>> {
+    let there = std::fs::read_to_string(folder.join("devices.list"))?;
+    let wanted: BTreeSet<String> = devices.iter().map(|device| device.line()).collect();
+    let there: BTreeSet<String> = there.lines().map(|line| line.trim().to_owned()).collect();
+    if there == wanted {
+        return Ok(Vec::new());
+    }
+    write(&folder.join("devices.deny"), "a")?;
+    for line in wanted {
+        write(&folder.join("devices.allow"), &line)?;
+    }
+    Ok(vec!["the list of devices"])
 }
 
 /// Writes to a file of a control group. One that is not there must not be made: the kernel calls that "permission denied".
@@ -328,7 +386,12 @@ mod tests {
     #[test]
     fn limits_are_written_as_each_version_wants_them() {
         let limits = Limits { cpu_milli: 1_500, memory_mib: 64, pids_max: 10 };
-        let of = |is_v2| Cgroup { is_v2, controllers: Controller::ALL.to_vec(), base: PathBuf::new() };
+        let of = |is_v2| Cgroup {
+            is_v2,
+            controllers: Controller::ALL.to_vec(),
+            base: PathBuf::new(),
+            fences_ports: is_v2,
+        };
         let has =
             |is_v2, file, value: &str| settings(&of(is_v2), &limits, &usual()).contains(&(file, value.to_owned()));
         assert!(

@@ -4,7 +4,10 @@
 //! (`struct bpf_cgroup_dev_ctx` in linux/bpf.h). It answers 1: allowed, or 0. What must stay true: what is not in the list is refused; nobody makes
 //! a device node; the program has no loop and no memory, so the kernel always accepts it.
 
-use super::sys::BpfInstruction;
+use super::instructions::{
+    AND, CONTEXT, COPY, JUMP_IF, JUMP_UNLESS, LOAD, SHIFT_RIGHT, answer, instruction,
+};
+use super::sys::bpf::Instruction;
 
 /// A character device that may be opened for reading and writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,32 +44,14 @@ const KIND_AT: i16 = 0;
 const MAJOR_AT: i16 = 4;
 const MINOR_AT: i16 = 8;
 
-/// Opcodes: load a word from memory; shift right, bitwise and, and move, all by an immediate, 32 bits wide; a jump if not equal, or if
-/// equal; the end.
-const LOAD: u8 = 0x61;
-const SHIFT_RIGHT: u8 = 0x74;
-const AND: u8 = 0x54;
-const COPY: u8 = 0xbc;
-const SET: u8 = 0xb4;
-const JUMP_UNLESS: u8 = 0x56;
-const JUMP_IF: u8 = 0x16;
-const EXIT: u8 = 0x95;
-
-/// Registers: the answer, the structure, and four to work with.
-const ANSWER: u8 = 0;
-const CONTEXT: u8 = 1;
+/// Registers to work with.
 const KIND: u8 = 2;
 const ACCESS: u8 = 3;
 const MAJOR: u8 = 4;
 const MINOR: u8 = 5;
 
-const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> BpfInstruction {
-    BpfInstruction { code, registers: to | from << 4, offset, immediate }
-}
-
 /// The program that allows `devices` and nothing else.
-pub(super) fn program(devices: &[Device]) -> Vec<BpfInstruction> {
-    let answer = |allowed: i32| [instruction(SET, ANSWER, 0, 0, allowed), instruction(EXIT, 0, 0, 0, 0)];
+pub(super) fn program(devices: &[Device]) -> Vec<Instruction> {
     let mut program = vec![
         instruction(LOAD, KIND, CONTEXT, KIND_AT, 0),
         instruction(COPY, ACCESS, KIND, 0, 0),
@@ -79,41 +64,24 @@ pub(super) fn program(devices: &[Device]) -> Vec<BpfInstruction> {
         instruction(JUMP_UNLESS, ACCESS, 0, 1, 0),
         instruction(JUMP_IF, KIND, 0, 2, KIND_CHARACTER),
     ];
-    program.extend(answer(0));
+    program.extend(answer(false));
     for device in devices {
         let skipped = if device.minor.is_some() { 3 } else { 2 };
         program.push(instruction(JUMP_UNLESS, MAJOR, 0, skipped, device.major as i32));
         program.extend(device.minor.map(|minor| instruction(JUMP_UNLESS, MINOR, 0, 2, minor as i32)));
-        program.extend(answer(1));
+        program.extend(answer(true));
     }
-    program.extend(answer(0));
+    program.extend(answer(false));
     program
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::instructions;
     use super::*;
 
-    /// Runs a program as the kernel would.
-    fn allows(program: &[BpfInstruction], access: u32, kind: u32, major: u32, minor: u32) -> bool {
-        let (context, mut registers, mut at) = ([access << 16 | kind, major, minor], [0_u32; 11], 0);
-        loop {
-            let BpfInstruction { code, registers: named, offset, immediate } = program[at];
-            let (to, from) = (usize::from(named & 15), usize::from(named >> 4));
-            at += 1;
-            match code {
-                LOAD => registers[to] = context[offset as usize / 4],
-                COPY => registers[to] = registers[from],
-                SET => registers[to] = immediate as u32,
-                SHIFT_RIGHT => registers[to] >>= immediate,
-                AND => registers[to] &= immediate as u32,
-                JUMP_UNLESS if registers[to] != immediate as u32 => at += offset as usize,
-                JUMP_IF if registers[to] == immediate as u32 => at += offset as usize,
-                JUMP_UNLESS | JUMP_IF => {}
-                EXIT => return registers[0] == 1,
-                other => panic!("unknown instruction {other:#x}"),
-            }
-        }
+    fn allows(program: &[Instruction], access: u32, kind: u32, major: u32, minor: u32) -> bool {
+        instructions::allows(program, &[access << 16 | kind, major, minor])
     }
 
     #[test]

@@ -6,19 +6,20 @@
 //! filter → execution. A step that fails ends it, and the shim says which.
 
 use super::cgroup::TaskCgroups;
-use super::device_nodes;
-use super::filter::{self, Filter};
+use super::confine::Rules;
+use super::filter::Filter;
 use super::member::Member;
-use super::{INSIDE, NAMESPACES, SandboxError, doing, sys};
+use super::{SandboxError, device_nodes, doing, namespaces, own_folders, sys};
 use crate::boottime;
 use crate::pidfd::PidFd;
 use crate::ready;
 use crate::task_folder::TaskFolder;
 use crate::task_folder::record::Isolation;
+use muster_model::bounds::RUN_AS_MIN;
 use muster_node_core::TaskKey;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{
@@ -30,17 +31,12 @@ use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, fchown};
+use std::os::unix::fs::fchown;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Where programs are looked for when a job names no PATH.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// What a task of another user finds of its folder, and whether it may write there.
-fn its_folders(folder: &TaskFolder) -> [(PathBuf, bool); 3] {
-    [(folder.scratch(), true), (folder.from_task(), true), (folder.to_task(), false)]
-}
 
 /// Entering takes milliseconds; on a machine that swaps perhaps a second. Less than the agent waits for a shim.
 const ENTER_WITHIN: Duration = Duration::from_secs(15);
@@ -56,6 +52,8 @@ pub(crate) enum Step {
     Fork,
     Folders,
     User,
+    SystemUser,
+    Limits,
     Privileges,
     Shim,
     Filter,
@@ -64,12 +62,14 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    const ALL: [(Step, &'static str); 10] = [
+    const ALL: [(Step, &'static str); 12] = [
         (Step::Cgroup, "entering its control group"),
         (Step::Namespaces, "entering the namespaces of its sandbox"),
         (Step::Fork, "starting a process in its sandbox"),
         (Step::Folders, "mounting its folders"),
         (Step::User, "becoming its user"),
+        (Step::SystemUser, "becoming its user, which is one of the system (below 1000), without --allow-system-users"),
+        (Step::Limits, "setting its limits"),
         (Step::Privileges, "dropping its privileges"),
         (Step::Shim, "binding its life to its shim's"),
         (Step::Filter, "filtering its system calls"),
@@ -150,7 +150,8 @@ struct Prepared<'a> {
     folders: Vec<(OwnedFd, PathBuf)>,
     filter: Filter,
     standard: Standard,
-    shares: bool,
+    /// A second rule beside the mounts; none for a task that shares its sandbox.
+    rules: Option<Rules>,
     workdir: PathBuf,
     then: Ready,
 }
@@ -190,8 +191,9 @@ pub(crate) fn start(
     if isolation.is_full() && !(isolation.devices.is_empty() && isolation.folders.is_empty()) {
         device_nodes::make(member, &isolation.devices, &isolation.folders)?;
     }
-    let entrances = TaskCgroups::of(&isolation.cgroups, *key).make(&isolation.limits, &isolation.devices)?;
-    let folders = own_folders(isolation, folder, *key)?;
+    let entrances = TaskCgroups::of(&isolation.cgroups, *key).make(isolation)?;
+    let folders = own_folders::make(isolation, folder, *key)?;
+    let rules = (!*shares).then(|| rules(isolation, folder, *key));
     let filter = Filter::new().map_err(|error| doing("compiling the system call filter")(io::Error::other(error)))?;
     let scratch = || isolation.seen_as(*key, folder.path(), &folder.scratch());
     let workdir = workdir.map_or_else(scratch, PathBuf::from);
@@ -209,7 +211,7 @@ pub(crate) fn start(
         }
     }
     let prepared =
-        Prepared { member, shim, isolation, entrances, folders, filter, standard, shares: *shares, workdir, then };
+        Prepared { member, shim, isolation, entrances, folders, filter, standard, rules, workdir, then };
     let (said, say) = io::pipe().map_err(doing("making a pipe"))?;
     // SAFETY: a shim starts its command before it starts threads.
     match unsafe { fork() }.map_err(doing("starting a process"))? {
@@ -342,7 +344,7 @@ fn enter(prepared: &Prepared<'_>) -> Result<(), Failed> {
     if score.is_none_or(|score: i32| score < OOM_SCORE) {
         std::fs::write("/proc/self/oom_score_adj", OOM_SCORE.to_string()).map_err(at(Step::Privileges))?;
     }
-    let mut all = NAMESPACES | CloneFlags::CLONE_NEWNS;
+    let mut all = namespaces(prepared.isolation) | CloneFlags::CLONE_NEWNS;
     if !prepared.isolation.is_full() {
         all |= CloneFlags::CLONE_NEWUSER;
     }
@@ -364,9 +366,12 @@ fn prepare(prepared: &Prepared<'_>, say: &mut PipeWriter) -> Result<(), Failed> 
         .and_then(|()| dup2_stderr(&standard.stderr))
         .map_err(at(Step::Privileges))?;
     sys::close_on_exec_from(3).map_err(at(Step::Privileges))?;
-    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(at(Step::Privileges))?;
+    limits(prepared.isolation).map_err(at(Step::Limits))?;
     sys::drop_capability_bounds().map_err(at(Step::Privileges))?;
     if let Some(user) = prepared.isolation.user {
+        if user < RUN_AS_MIN && !prepared.isolation.allows_system_users {
+            return Err(at(Step::SystemUser)(nix::Error::EPERM));
+        }
         become_user(user).map_err(at(Step::User))?;
     }
     prctl::set_no_new_privs().map_err(at(Step::Privileges))?;
@@ -377,12 +382,38 @@ fn prepare(prepared: &Prepared<'_>, say: &mut PipeWriter) -> Result<(), Failed> 
         return Err(at(Step::Shim)(nix::Error::ESRCH));
     }
     std::env::set_current_dir(&prepared.workdir).map_err(at(Step::WorkDir))?;
-    if !prepared.shares {
-        // Where the kernel cannot, abstract sockets of the host's network stay in reach; `muster node doctor` says so.
-        let _ = filter::no_foreign_sockets();
+    if let Some(rules) = &prepared.rules {
+        // What the kernel cannot is left out; `muster node doctor` says so.
+        let _ = rules.apply();
     }
     tell(say, EXECUTING, boottime::now_ns().map_err(at(Step::Execute))?);
     prepared.filter.apply().map_err(|_| at(Step::Filter)(io::Error::last_os_error()))
+}
+
+/// What a task that is alone may write: its own folders, and what its node and job have named. In an image everything is memory, but for what is mounted.
+fn rules(isolation: &Isolation, folder: &TaskFolder, key: TaskKey) -> Rules {
+    if !isolation.is_full() {
+        return Rules::SCOPES;
+    }
+    let own = [folder.scratch(), folder.from_task()].map(|path| isolation.seen_as(key, folder.path(), &path));
+    let binds = isolation.binds.iter().filter(|bind| !bind.read_only).map(|bind| bind.target.clone());
+    let root = isolation.root.iter().map(|_| PathBuf::from("/"));
+    let named = isolation.writable.iter().chain(&isolation.folders).cloned();
+    Rules::writing_below(own.into_iter().chain(binds).chain(root).chain(named))
+}
+
+/// Before the user changes: root may raise them, where its own container lets it.
+fn limits(isolation: &Isolation) -> nix::Result<()> {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    let files = isolation.files.open_max;
+    if files > 0 {
+        let files = files.min(getrlimit(Resource::RLIMIT_NOFILE)?.1);
+        setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
+    }
+    if isolation.pins_memory && getrlimit(Resource::RLIMIT_MEMLOCK)?.0 != RLIM_INFINITY {
+        setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY)?;
+    }
+    Ok(())
 }
 
 /// There is no way back.
@@ -425,27 +456,4 @@ fn program(words: &[String], env: &BTreeMap<String, String>) -> io::Result<Progr
     let pair = |(name, value): (&String, &String)| text(format!("{name}={value}").as_bytes());
     let environment = env.iter().map(pair).collect::<io::Result<_>>()?;
     Ok(Program { candidates, arguments, environment })
-}
-
-/// Makes the folders that the task has of its own.
-fn own_folders(
-    isolation: &Isolation,
-    folder: &TaskFolder,
-    key: TaskKey,
-) -> Result<Vec<(OwnedFd, PathBuf)>, SandboxError> {
-    let mut mounts = Vec::new();
-    for (path, is_its_own) in its_folders(folder) {
-        let say = || format!("making {}", path.display());
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(doing(say()))?;
-        let Some(user) = isolation.user else { continue };
-        let mode = if is_its_own { 0o700 } else { 0o755 };
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).map_err(doing(say()))?;
-        if is_its_own {
-            chown(&path, Some(user), Some(user)).map_err(doing(say()))?;
-        }
-        let mount = sys::detached_mount(&path).map_err(doing(format!("opening {}", path.display())))?;
-        mounts.push((mount, isolation.seen_as(key, folder.path(), &path)));
-    }
-    debug_assert!(mounts.iter().all(|(_, to)| to.starts_with(INSIDE)));
-    Ok(mounts)
 }

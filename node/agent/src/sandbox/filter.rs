@@ -4,7 +4,6 @@
 //! loads code into the kernel, reads keys, opens files by handle or changes the clock; what new programs try first and can do
 //! without (`clone3`, `io_uring`) is "not implemented", not "forbidden", so that they fall back.
 
-use landlock::{CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -55,6 +54,9 @@ const NOT_IMPLEMENTED: &[libc::c_long] =
 const X32: libc::c_long = 0x4000_0000;
 const X32_IOCTL: libc::c_long = 514;
 
+/// `IPPROTO_MPTCP`.
+const MULTIPATH_TCP: u64 = 262;
+
 /// Flags of `clone` that make a namespace.
 const NEW_NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
@@ -83,6 +85,9 @@ impl Filter {
         // A character put into the input of the terminal that the agent was started from.
         let tiocsti = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::TIOCSTI)?;
         forbidden.insert(libc::SYS_ioctl, vec![SeccompRule::new(vec![tiocsti])?]);
+        // It falls back to TCP without asking the program that keeps tasks from ports of others.
+        let multipath = SeccompCondition::new(2, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, MULTIPATH_TCP)?;
+        forbidden.insert(libc::SYS_socket, vec![SeccompRule::new(vec![multipath])?]);
         let answers = [(forbidden, libc::EPERM), (always(NOT_IMPLEMENTED), libc::ENOSYS)];
         let answers = answers.map(|(calls, errno)| (with_other_numbers(calls), errno));
         let program = |(calls, errno): (BTreeMap<_, _>, i32)| -> Result<BpfProgram, seccompiler::Error> {
@@ -107,14 +112,4 @@ fn with_other_numbers(calls: BTreeMap<libc::c_long, Vec<SeccompRule>>) -> BTreeM
     let other = |call: libc::c_long| if call == libc::SYS_ioctl { X32 | X32_IOCTL } else { X32 | call };
     let others: Vec<_> = calls.iter().map(|(call, rules)| (other(*call), rules.clone())).collect();
     calls.into_iter().chain(others).collect()
-}
-
-/// Abstract sockets of processes that are not this one's descendants are out of reach, where the kernel can do that (6.12). Says whether it can.
-///
-/// Only for a task that is alone in its sandbox: ranks of NCCL on one node pass memory to each other through such sockets.
-pub(super) fn no_foreign_sockets() -> bool {
-    let scope = Scope::AbstractUnixSocket;
-    let ruleset = Ruleset::default().set_compatibility(CompatLevel::BestEffort).scope(scope);
-    let applied = ruleset.and_then(|ruleset| ruleset.create()).and_then(|created| created.restrict_self());
-    applied.is_ok_and(|status| status.ruleset != landlock::RulesetStatus::NotEnforced)
 }

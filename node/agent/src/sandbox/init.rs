@@ -5,7 +5,7 @@
 //! the shims live; before it is up nobody enters.
 
 use super::member::{InitRecord, SandboxFolder, say_up};
-use super::{NAMESPACES, SandboxError, doing, mounts, sys};
+use super::{SandboxError, doing, driver_params, mounts, namespaces, sys};
 use crate::ready;
 use crate::task_folder::record::Isolation;
 use crate::task_folder::{read_json, write_json};
@@ -39,7 +39,10 @@ fn start(folder: &SandboxFolder<'_>) -> Result<(), SandboxError> {
     // Whoever started this process writes to it, so this does not wait.
     let alive = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(folder.alive());
     let alive = alive.map_err(doing("opening the pipe of the sandbox"))?;
-    unshare_all(isolation.is_full())?;
+    unshare_all(&isolation)?;
+    if isolation.private_network {
+        sys::bring_loopback_up().map_err(doing("bringing up the loopback"))?;
+    }
     let (mut up, tell) = std::io::pipe().map_err(doing("making a pipe"))?;
     // SAFETY: this process was just started and has one thread.
     match unsafe { fork() }.map_err(doing("starting the init"))? {
@@ -61,13 +64,14 @@ fn start(folder: &SandboxFolder<'_>) -> Result<(), SandboxError> {
 }
 
 /// New namespaces for this process, and one for the processes that it starts.
-fn unshare_all(is_full: bool) -> Result<(), SandboxError> {
+fn unshare_all(isolation: &Isolation) -> Result<(), SandboxError> {
+    let namespaces = namespaces(isolation);
     // The mounts follow in the init: this process still has files of the host to write.
-    if is_full {
-        return unshare(NAMESPACES).map_err(doing("making namespaces"));
+    if isolation.is_full() {
+        return unshare(namespaces).map_err(doing("making namespaces"));
     }
     let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
-    unshare(NAMESPACES | CloneFlags::CLONE_NEWUSER).map_err(doing("making namespaces without root"))?;
+    unshare(namespaces | CloneFlags::CLONE_NEWUSER).map_err(doing("making namespaces without root"))?;
     // One's own user is all that an ordinary user may have in a user namespace.
     for (file, content) in [
         ("setgroups", "deny".to_owned()),
@@ -110,6 +114,9 @@ fn prepare(isolation: &Isolation) -> Result<(), SandboxError> {
     }
     // Last, since programs write there what concerns themselves.
     mounts::own_proc()?;
+    if let Some(params) = isolation.driver_params.as_deref().filter(|_| isolation.is_full()) {
+        driver_params::closed(params)?;
+    }
     // SAFETY: no handler is installed. The kernel reaps what ends here and is nobody else's.
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }.map_err(doing("ignoring the end of processes"))?;
     if isolation.is_full() {

@@ -16,17 +16,25 @@
 pub(crate) mod beneath;
 mod binds;
 pub(crate) mod cgroup;
+mod confine;
 mod device_nodes;
 mod device_program;
 pub(crate) mod enter;
+mod fences;
 mod filter;
 mod image_root;
 pub(crate) mod init;
+mod instructions;
+mod driver_params;
 pub(crate) mod member;
 mod memory;
 mod mounts;
+pub(crate) mod own_folders;
 pub mod probe;
+mod socket_program;
 mod sys;
+
+pub(crate) use fences::Seen;
 
 use crate::task_folder::record::Isolation;
 use muster_node_core::TaskKey;
@@ -41,6 +49,12 @@ const NAMESPACES: CloneFlags = CloneFlags::CLONE_NEWPID
     .union(CloneFlags::CLONE_NEWIPC)
     .union(CloneFlags::CLONE_NEWUTS)
     .union(CloneFlags::CLONE_NEWCGROUP);
+
+/// The same for one sandbox.
+fn namespaces(isolation: &Isolation) -> CloneFlags {
+    let network = if isolation.private_network { CloneFlags::CLONE_NEWNET } else { CloneFlags::empty() };
+    NAMESPACES | network
+}
 
 /// Why a sandbox cannot be made or entered.
 #[derive(Debug, thiserror::Error)]

@@ -53,7 +53,7 @@ pub(super) fn full(isolation: &Isolation) -> Result<(), SandboxError> {
         }
     };
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    files_in_memory("/tmp", flags, "mode=1777")?;
+    files_in_memory("/tmp", flags, &bounded("mode=1777", isolation))?;
     // Sockets of the host's services are there.
     files_in_memory("/run", flags, "mode=755,size=1m")?;
     std::fs::create_dir(INSIDE).map_err(doing(format!("making {INSIDE}")))?;
@@ -62,9 +62,17 @@ pub(super) fn full(isolation: &Isolation) -> Result<(), SandboxError> {
         kept.put_back(&own)?;
         sys::make_read_only(kept.path).map_err(doing(format!("making {} read-only", kept.path.display())))?;
     }
-    devices()?;
+    devices(isolation)?;
     writable.iter().try_for_each(|kept| kept.put_back(&own))?;
     binds::put(&binds, &own)
+}
+
+/// Memory that the tasks of the sandbox may fill with files; by the kernel's own rule half of the machine's.
+fn bounded(options: &str, isolation: &Isolation) -> String {
+    match isolation.files.memory_mib {
+        0 => options.to_owned(),
+        mib => format!("{options},size={mib}m"),
+    }
 }
 
 /// A part of the host's files that has the same place inside.
@@ -89,7 +97,7 @@ impl<'a> FromHost<'a> {
 }
 
 /// Not read-only: the device nodes of cards are added when a rank enters. Only root may write there, and no task is root.
-fn devices() -> Result<(), SandboxError> {
+fn devices(isolation: &Isolation) -> Result<(), SandboxError> {
     files_in_memory("/dev", MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, "mode=755,size=64k")?;
     let dev = Path::new("/dev");
     for (name, major, minor) in NAMED {
@@ -107,5 +115,5 @@ fn devices() -> Result<(), SandboxError> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
     mount(Some("devpts"), "/dev/pts", Some("devpts"), flags, Some("newinstance,ptmxmode=0666,mode=0620"))
         .map_err(doing("mounting /dev/pts"))?;
-    files_in_memory("/dev/shm", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, "mode=1777")
+    files_in_memory("/dev/shm", MsFlags::MS_NOSUID | MsFlags::MS_NODEV, &bounded("mode=1777", isolation))
 }

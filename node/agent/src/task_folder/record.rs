@@ -1,6 +1,6 @@
 //! What the agent and the shim tell each other in the task folder, as JSON: a person may have to read it.
 
-use muster_model::TaskState;
+use muster_model::{PortBlock, TaskState};
 use muster_model::ids::Epoch;
 use muster_node_core::TaskSpec;
 use serde::{Deserialize, Serialize};
@@ -65,6 +65,44 @@ pub struct Isolation {
     /// What of the host it sees beside that.
     #[serde(default)]
     pub binds: Vec<Bind>,
+    /// Its sandbox has a network of its own, with nothing but a loopback.
+    #[serde(default)]
+    pub private_network: bool,
+    /// Which of the ports that jobs have for themselves it may use; none: all.
+    #[serde(default)]
+    pub ports: Option<PortFence>,
+    /// It may pin memory without bound: for network cards that read and write it.
+    #[serde(default)]
+    pub pins_memory: bool,
+    /// The operator lets tasks run as users of the system.
+    #[serde(default)]
+    pub allows_system_users: bool,
+    /// Where the driver of the cards says how it was loaded.
+    #[serde(default)]
+    pub driver_params: Option<PathBuf>,
+    /// Bounds on what it may leave in files.
+    #[serde(default)]
+    pub files: FileBounds,
+}
+
+/// Blocks of ports that a task may use, of those that jobs have for themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortFence {
+    /// Its own, on which it may listen.
+    pub own: Option<PortBlock>,
+    /// That of rank 0 of its gang, to which it may connect.
+    pub gang: Option<PortBlock>,
+}
+
+/// Bounds on files; 0: none of ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileBounds {
+    /// Files that each of its processes has open.
+    pub open_max: u64,
+    /// MiB of `/tmp` and of `/dev/shm`, each.
+    pub memory_mib: u64,
+    /// MiB of its scratch folder, which is memory then.
+    pub scratch_mib: u64,
 }
 
 /// A path of the host below a folder that an operator has allowed. It is opened by [`crate::sandbox::beneath`], which follows no link out of the folder.
@@ -116,6 +154,9 @@ pub struct Cgroup {
     pub controllers: Vec<Controller>,
     /// Groups of tasks are made below this.
     pub base: PathBuf,
+    /// It takes programs that say which ports may be used: version 2 alone.
+    #[serde(default)]
+    pub fences_ports: bool,
 }
 
 /// What a hierarchy limits.

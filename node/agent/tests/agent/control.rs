@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use muster_model::ports::PORTS_PER_BLOCK;
 use muster_model::TaskState;
 use muster_model::task::CleanUp;
 use muster_model::task::DeviceHold;
@@ -164,7 +165,7 @@ impl ClusterState {
     fn hear(&mut self, message: FromAgent, confirms: bool) -> Option<ToAgent> {
         let quiet = self.keeps_quiet;
         match message {
-            FromAgent::Hello(_) | FromAgent::Links(_) => None,
+            FromAgent::Hello(_) | FromAgent::Links(_) | FromAgent::Proofs(_) => None,
             FromAgent::Cards(report) => {
                 self.cards.push(report);
                 None
@@ -328,5 +329,10 @@ pub(crate) fn to_wire(spec: &TaskSpec, stop: bool) -> v1::DesiredTask {
         image: spec.image.clone().map(Into::into),
         mounts: spec.mounts.iter().map(Into::into).collect(),
         compute_instances: spec.compute_instances.into(),
+        run_as: spec.run_as.unwrap_or_default(),
+        private_network: spec.private_network,
+        ports: spec.ports.block().map(|block| v1::TaskPorts { first: block.first().into(), count: PORTS_PER_BLOCK.into() }),
+        memory_limit_mib: spec.memory_limit_mib,
+        imex_channel: spec.imex_channel.map(u32::from),
     }
 }

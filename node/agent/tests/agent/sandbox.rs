@@ -70,6 +70,7 @@ impl Site {
             writable: vec![self.dir.path().to_owned()],
             cgroups: self.found.cgroups.clone(),
             pids_max: 100,
+            ..IsolationConfig::default()
         };
         Bench::open_with(&self.path("data"), |config| {
             config.isolation = Some(isolation);

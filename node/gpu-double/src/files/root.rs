@@ -39,7 +39,7 @@ fn write_once(folder: &Path, fleet: &Fleet) -> io::Result<()> {
     fs::create_dir_all(driver.join("capabilities"))?;
     fs::write(driver.join("capabilities/mig-minors"), mig_minors())?;
     let params = "ResmanDebugLevel: 4294967295\nRmLogonRC: 1\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\n\
-                  DeviceFileMode: 438\nInitializeSystemMemoryAllocations: 1\nRegistryDwords: \"\"\n";
+                  DeviceFileMode: 438\nInitializeSystemMemoryAllocations: 1\nRmProfilingAdminOnly: 1\nRegistryDwords: \"\"\n";
     fs::write(driver.join("params"), params)?;
     let devices =
         "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n238 nvidia-caps\n511 nvidia-uvm\n\nBlock devices:\n";

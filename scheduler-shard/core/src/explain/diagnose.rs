@@ -160,7 +160,7 @@ fn pool_refusal(view: &View, ask: &Ask<'_>, name: &str) -> PoolRefusal {
         wanted: ask.class.pool.clone().filter(|wanted| wanted != name),
         mode: mode.filter(|mode| !rules.modes.contains(mode)),
         class: Some(ask.class.workload).filter(|class| !rules.classes.contains(class)),
-        files: ask.class.eligibility().check_pool(name, rules).err().and_then(|refusal| refusal.of_files()),
+        other: ask.class.eligibility().check_pool(name, rules).err().and_then(|refusal| refusal.beside_modes()),
     }
 }
 

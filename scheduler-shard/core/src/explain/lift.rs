@@ -54,7 +54,10 @@ impl Lift {
             Lift::Numa => key.numa = NumaPolicy::None,
             Lift::Spread => key.topology.spread = None,
             Lift::Host => (key.request.cpu_milli, key.request.memory_mib) = (0, 0),
-            Lift::Topology => (key.topology.required, key.topology.segment_tasks) = (None, None),
+            Lift::Topology => {
+                (key.topology.required, key.topology.segment_tasks) = (None, None);
+                key.on_one_node &= key.tasks <= 1;
+            }
             Lift::Reservations | Lift::Closed => {}
         }
     }

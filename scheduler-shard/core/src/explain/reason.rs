@@ -36,8 +36,8 @@ pub struct PoolRefusal {
     pub mode: Option<SharingMode>,
     /// It does not serve this kind of work.
     pub class: Option<WorkloadClass>,
-    /// Its rules name no such image or mount: this one.
-    pub files: Option<String>,
+    /// Its rules allow no such image, mount, or job on several nodes: this one.
+    pub other: Option<String>,
 }
 
 /// One thing that keeps a job waiting. Amounts are cards for GPU jobs and milli-CPUs for jobs without.

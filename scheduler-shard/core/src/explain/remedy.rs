@@ -19,14 +19,16 @@ pub struct ToOpen {
     pub name: String,
     /// An operator has drained it.
     pub drained: bool,
+    /// It has not proved what its pool needs.
+    pub unproven: bool,
     /// What the control plane thinks of it.
     pub health: NodeHealth,
 }
 
 impl From<ClosedNode> for ToOpen {
     fn from(closed: ClosedNode) -> Self {
-        let ClosedNode { node, name, drained, quarantined: _, health, amount: _ } = closed;
-        ToOpen { node, name, drained, health }
+        let ClosedNode { node, name, drained, quarantined: _, unproven, health, amount: _ } = closed;
+        ToOpen { node, name, drained, unproven, health }
     }
 }
 
@@ -189,6 +191,11 @@ fn open_words(nodes: &[ToOpen]) -> Vec<String> {
     if !away.is_empty() {
         let named = away.iter().map(|node| format!("{} ({})", node.name, health_word(node.health)));
         words.push(format!("make {} available again", listed(named, NAMED_MAX)));
+    }
+    let unproven: Vec<&ToOpen> = nodes.iter().filter(|node| node.unproven).collect();
+    if !unproven.is_empty() {
+        let named = listed(unproven.iter().map(|node| node.name.clone()), NAMED_MAX);
+        words.push(format!("give {named} the isolation that its pool needs (`muster nodes` says what is missing)"));
     }
     if words.is_empty() {
         words.push(format!("allow new work on {}", listed(nodes.iter().map(|node| node.name.clone()), NAMED_MAX)));

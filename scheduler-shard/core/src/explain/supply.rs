@@ -20,6 +20,8 @@ pub struct ClosedNode {
     pub drained: bool,
     /// It is quarantined.
     pub quarantined: bool,
+    /// It has not proved what its pool needs.
+    pub unproven: bool,
     /// What the control plane thinks of it.
     pub health: NodeHealth,
     /// What it has.
@@ -75,8 +77,9 @@ impl Supply {
                 // A quarantine is lifted as a drain is.
                 let quarantined = node.notes.quarantine.is_some();
                 let drained = node.drained || quarantined;
-                let (name, health) = (node.spec.name.clone(), node.health);
-                supply.closed.push(ClosedNode { node: node.id, name, drained, quarantined, health, amount: has });
+                let (name, health, unproven) = (node.spec.name.clone(), node.health, !node.notes.lacks.is_empty());
+                let amount = has;
+                supply.closed.push(ClosedNode { node: node.id, name, drained, quarantined, unproven, health, amount });
                 continue;
             }
             supply.open += has;

@@ -215,6 +215,7 @@ fn closed_words(model: Option<GpuModel>, closed: &[ClosedNode]) -> String {
         (true, NodeHealth::Ready) if node.quarantined => "quarantined".to_owned(),
         (true, NodeHealth::Ready) => "drained".to_owned(),
         (true, health) => format!("drained, {}", health_word(health)),
+        (false, NodeHealth::Ready) if node.unproven => "has not proved the isolation that its pool needs".to_owned(),
         (false, NodeHealth::Ready) => "takes no new work".to_owned(),
         (false, health) => health_word(health).to_owned(),
     };
@@ -234,7 +235,7 @@ pub(super) fn mode_word(mode: SharingMode) -> &'static str {
 /// `pool gold (the only one with h200) does not allow MIG inference`.
 fn no_pool(cell: &str, model: Option<GpuModel>, refusals: &[PoolRefusal]) -> String {
     let says = |refusal: &PoolRefusal| match (&refusal.wanted, refusal.mode, refusal.class) {
-        (None, None, None) if let Some(files) = &refusal.files => format!("does not allow {files}"),
+        (None, None, None) if let Some(other) = &refusal.other => format!("does not allow {other}"),
         (Some(wanted), ..) => format!("is not {wanted}, the pool that the job requires"),
         (None, Some(mode), Some(class)) => format!("does not allow {} {class}", mode_word(mode)),
         (None, Some(mode), None) => format!("does not allow {}", mode_word(mode)),

@@ -133,6 +133,14 @@ fn without_training() -> Fleet {
     fleet
 }
 
+/// Tasks see no other node.
+fn private_network() -> Fleet {
+    let mut fleet = two_nodes();
+    fleet.put_pool(Pool { network: Some(NetworkPolicy::Private), ..Pool::standard() });
+    fleet.deliver(usize::MAX);
+    fleet
+}
+
 /// One card of 40 GB is free beside taken ones of 80.
 fn small_card_free() -> Fleet {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 1), Host::new("b", GpuModel::A100_40, 2)]);
@@ -240,6 +248,13 @@ fn placement_cases() -> Vec<Case> {
             }),
             |spec| spec.mounts.clear(),
         ),
+        // A gang waits with its least, but may grow onto other nodes.
+        differing(
+            "elastic",
+            Starts(private_network),
+            with(|spec| spec.elastic = Some(muster_model::Elastic { tasks_max: 4, signal: None })),
+            |spec| spec.elastic = None,
+        ),
         differing("time_limit_s", Starts(kept_for_an_hour), with(|spec| spec.time_limit_s = Some(7_200)), |spec| {
             spec.time_limit_s = Some(1_800);
         }),
@@ -288,10 +303,6 @@ fn other_cases() -> Vec<Case> {
         differing("priority_class", Stands, gang(1, 1), |spec| spec.priority_class = Some("production".into())),
         // Shards see a job only once it is eligible.
         differing("start", Nothing, gang(1, 1), |spec| spec.start.begin_ms = Some(1)),
-        // A gang waits with its least.
-        differing("elastic", Nothing, gang(1, 1), |spec| {
-            spec.elastic = Some(muster_model::Elastic { tasks_max: 4, signal: None });
-        }),
         differing("array", Nothing, gang(1, 1), |spec| {
             spec.array = Some(muster_model::ArraySpec { indices: [1].into_iter().collect(), max_running: None });
         }),

@@ -83,6 +83,25 @@ fn drained_and_silent_nodes_are_named_and_their_cards_are_not_free() {
 }
 
 #[test]
+fn a_node_that_has_not_proved_what_its_pool_needs_is_told() {
+    let mut fleet = h100(&["a", "b"]);
+    fleet.submit(gang(1, 8));
+    fleet.settle();
+    let mut node = fleet.nodes[&NodeId(2)].clone();
+    node.notes.lacks = "pool default needs isolation full, and the node has not proved: memory".to_owned();
+    fleet.put_node(node);
+    let job = fleet.submit(gang(1, 1));
+    fleet.settle();
+    let text = "0 h100 are free in cell cell-1; 1 h100 needed; 8 h100 more are on nodes that take no new work: b (has not \
+                proved the isolation that its pool needs)";
+    let fixes = [
+        "give b the isolation that its pool needs (`muster nodes` says what is missing)",
+        "wait until job 1 has ended, or cancel it",
+    ];
+    says(&first(&fleet, job), "nodes_closed", text, &fixes);
+}
+
+#[test]
 fn a_fleet_that_is_drained_is_not_told_to_add_nodes() {
     let mut fleet = h100(&["a"]);
     fleet.put_node(Node { drained: true, ..fleet.nodes[&NodeId(1)].clone() });

@@ -326,6 +326,7 @@ impl Fleet {
                 is_growth: true,
                 cleaning: Default::default(),
                 cleaned_ms: 0,
+                ports: Default::default(),
                 ..Allocation::usual(AllocationId(self.last_id), job.id, job.tenant, vec![task.clone()])
             };
             let proved = self.ledger.prove(job.tenant, &part.tasks, part.cpu_milli, part.memory_mib, &part.charge);

@@ -263,6 +263,36 @@ fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them() {
     }
 }
 
+#[test]
+fn a_job_that_may_need_several_nodes_does_not_go_where_the_network_is_private() {
+    let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8), Host::new("b", GpuModel::H100, 8)]);
+    let mut node = fleet.nodes[&NodeId(2)].clone();
+    node.spec.pool = "secure".to_owned();
+    fleet.put_node(node);
+    let private = Some(NetworkPolicy::Private);
+    fleet.put_pool(Pool { name: "secure".to_owned(), network: private, ..Pool::standard() });
+    fleet.deliver(usize::MAX);
+    let there = |spec: JobSpec| JobSpec { pool: Some("secure".to_owned()), ..spec };
+    let on_one_node = |mut spec: JobSpec| {
+        spec.topology.required = Some(TopologyLevel::Node);
+        spec
+    };
+    for (spec, nodes) in [(there(gang(1, 1)), &[2][..]), (there(on_one_node(gang(4, 1))), &[2; 4])] {
+        let id = fleet.submit(spec);
+        fleet.settle();
+        assert_eq!(nodes_of(&fleet, id), nodes);
+    }
+    let id = fleet.submit(there(gang(2, 1)));
+    fleet.settle();
+    assert!(!fleet.runs(id));
+    let why = crate::explain(&fleet.view, id, 0).expect("live");
+    let said = "does not allow jobs on several nodes (network: private)";
+    assert!(why.reasons[0].text().contains(said), "{}", why.reasons[0].text());
+    let id = fleet.submit(gang(2, 1));
+    fleet.settle();
+    assert_eq!(nodes_of(&fleet, id), [1; 2]);
+}
+
 /// A node of eight cards, four on each NUMA node, of which the first two of each are held.
 fn numa_halves_half_taken() -> Fleet {
     let mut fleet = Fleet::new([Host::new("a", GpuModel::H100, 8)]);

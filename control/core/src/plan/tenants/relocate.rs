@@ -40,6 +40,7 @@ pub(crate) fn relocate(draft: &mut Draft<'_>, path: &str, to: &str) -> Result<Do
     tree.check_trust()?;
     tree.check_anti_affinity()?;
     tree.check_promises()?;
+    tree.check_users()?;
     check_max(&tree, id, parent)?;
     check_sharing(&tree, &moved, id, parent)?;
     rename_elsewhere(draft, &moved, (path, to));

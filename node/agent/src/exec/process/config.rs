@@ -32,7 +32,7 @@ pub struct ProcessConfig {
     pub images: ImagesConfig,
 }
 
-/// How tasks of a node are isolated.
+/// How tasks of a node are isolated. Usually: without another user, files to write and control groups.
 #[derive(Clone, Debug)]
 pub struct IsolationConfig {
     /// As whom tasks run; as others than the agent only where that is root.
@@ -43,6 +43,26 @@ pub struct IsolationConfig {
     pub cgroups: Vec<Cgroup>,
     /// Processes and threads that a task may have.
     pub pids_max: u64,
+    /// Users of the system will do.
+    pub allows_system_users: bool,
+    /// MiB of the scratch folder of a task, which is memory then; 0: it is on the disk, without a bound.
+    pub scratch_mib: u64,
+    /// Where the driver of the cards says how it was loaded, if there is one.
+    pub driver_params: Option<PathBuf>,
+}
+
+impl Default for IsolationConfig {
+    fn default() -> Self {
+        IsolationConfig {
+            users: TaskUsers::Agent,
+            writable: Vec::new(),
+            cgroups: Vec::new(),
+            pids_max: 16_384,
+            allows_system_users: false,
+            scratch_mib: 0,
+            driver_params: None,
+        }
+    }
 }
 
 impl ProcessConfig {

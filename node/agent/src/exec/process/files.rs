@@ -45,8 +45,10 @@ impl Inner {
         };
         match files {
             Ok(files) => {
-                let Some(record) = self.connected(launch, files) else {
-                    return self.never_started(key, End::Stopped);
+                let record = match self.connected(launch, files) {
+                    None => return self.never_started(key, End::Stopped),
+                    Some(Ok(record)) => record,
+                    Some(Err(reason)) => return self.cannot_start(key, reason),
                 };
                 let deadline_ns = self.tasks.lock().get(&key).map_or(0, |entry| entry.deadline_ns);
                 self.run(Arc::new(record), deadline_ns).await;
@@ -60,13 +62,20 @@ impl Inner {
     }
 
     /// The record of a task that may start now; none where it was told to stop.
-    fn connected(&self, launch: Launch, mut files: Files) -> Option<LaunchRecord> {
+    fn connected(&self, launch: Launch, mut files: Files) -> Option<Result<LaunchRecord, String>> {
         {
             let mut tasks = self.tasks.lock();
             let entry = tasks.get_mut(&launch.spec.key).filter(|entry| entry.stopping == Stopping::No)?;
             entry.kept = files.kept.take();
         }
         Some(self.record(launch, files))
+    }
+
+    /// By the node's fault.
+    pub(super) fn cannot_start(&self, key: TaskKey, reason: String) {
+        tracing::warn!(task = %key, reason, "cannot start a task");
+        let reason = clipped(reason, REASON_BYTES_MAX);
+        self.never_started(key, End::StartFailed { reason, by_node: true });
     }
 
     fn never_started(&self, key: TaskKey, end: End) {

@@ -39,6 +39,40 @@ pub(super) fn of(root: &Path, pci: &str, instance: Option<u64>) -> io::Result<Ve
     Ok(nodes)
 }
 
+/// The network cards of the host that read and write memory by themselves, with the device by which their connections are made; and a channel of the NVLink domain, where
+/// the driver serves them.
+pub(super) fn of_fabric(root: &Path, channel: Option<u16>) -> io::Result<Vec<DeviceNode>> {
+    let class = root.join("sys/class");
+    let mut nodes = Vec::new();
+    for entry in std::fs::read_dir(class.join("infiniband_verbs")).into_iter().flatten() {
+        let entry = entry?;
+        let Some(name) = entry.file_name().to_str().filter(|name| name.starts_with("uverbs")).map(str::to_owned) else {
+            continue;
+        };
+        nodes.push(numbered(format!("infiniband/{name}"), &entry.path())?);
+    }
+    if !nodes.is_empty() && class.join("misc/rdma_cm").exists() {
+        nodes.push(numbered("infiniband/rdma_cm".to_owned(), &class.join("misc/rdma_cm"))?);
+    }
+    let majors = read_to_string(root.join("proc/devices")).unwrap_or_default();
+    let major = major_of(&majors, "nvidia-caps-imex-channels");
+    nodes.extend(channel.zip(major).map(|(channel, major)| DeviceNode {
+        name: format!("nvidia-caps-imex-channels/channel{channel}"),
+        major,
+        minor: channel.into(),
+    }));
+    nodes.sort_unstable();
+    Ok(nodes)
+}
+
+/// A device with the numbers that sysfs has for it.
+fn numbered(name: String, at: &Path) -> io::Result<DeviceNode> {
+    let text = read_to_string(at.join("dev"))?;
+    let numbers = text.trim().split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let (major, minor) = numbers.ok_or_else(|| io::Error::other(format!("{} names no device", at.display())))?;
+    Ok(DeviceNode { name, major, minor })
+}
+
 /// The folders of the compute instances of a GPU instance, `ci0` and so on, in order.
 fn compute_instances(of_instance: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
@@ -84,6 +118,31 @@ fn major_of(devices: &str, name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gang_over_several_nodes_gets_the_network_cards_and_its_own_channel() {
+        let root = tempfile::tempdir().expect("a folder");
+        let names = |channel| {
+            let nodes = of_fabric(root.path(), channel).expect("sysfs says it");
+            nodes.iter().map(|node| format!("{} {}:{}", node.name, node.major, node.minor)).collect::<Vec<_>>()
+        };
+        assert!(names(Some(3)).is_empty(), "a host without either");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(path, text).expect("written");
+        };
+        write("sys/class/infiniband_verbs/uverbs0/dev", "231:192\n");
+        write("sys/class/infiniband_verbs/uverbs1/dev", "231:193\n");
+        write("sys/class/infiniband_verbs/abi_version", "6\n");
+        write("sys/class/misc/rdma_cm/dev", "10:121\n");
+        let nics = ["infiniband/rdma_cm 10:121", "infiniband/uverbs0 231:192", "infiniband/uverbs1 231:193"];
+        assert_eq!(names(None), nics);
+        assert_eq!(names(Some(3)), nics, "no driver of channels");
+        write("proc/devices", "Character devices:\n234 nvidia-caps-imex-channels\n");
+        assert_eq!(names(Some(3)), [&nics[..], &["nvidia-caps-imex-channels/channel3 234:3"]].concat());
+        assert_eq!(names(None), nics, "channels of others are not its own");
+    }
 
     #[test]
     fn a_task_gets_its_own_card_or_instance_and_never_the_configuration_of_mig() {

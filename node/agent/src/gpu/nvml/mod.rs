@@ -11,6 +11,7 @@
 mod boot_marks;
 mod commands;
 mod device_nodes;
+pub mod doctor;
 pub mod helper;
 mod inventory;
 mod islands;
@@ -334,6 +335,11 @@ impl GpuBackend for NvmlGpus {
         device_nodes::of(&self.inner.config.driver_root, &slot.facts.card.pci, instance).map_err(|error| {
             GpuError::Driver { card, doing: "finding its device nodes".to_owned(), why: error.to_string() }
         })
+    }
+
+    fn fabric_nodes(&self, channel: Option<u16>) -> Result<Vec<DeviceNode>, GpuError> {
+        device_nodes::of_fabric(&self.inner.config.driver_root, channel)
+            .map_err(|error| GpuError::Host { why: format!("finding the network cards of the node: {error}") })
     }
 
     fn is_cleaned(&self) -> bool {

@@ -227,6 +227,16 @@ impl Device {
         Ok(mode == EXCLUSIVE_PROCESS)
     }
 
+    /// Whether ECC is on now; none for a card without it.
+    pub(super) fn has_ecc_on(self) -> Called<Option<bool>> {
+        let (nvml, mut current, mut pending) = (self.nvml, 0, 0);
+        match call!(nvml.nvmlDeviceGetEccMode(self.handle, &mut current, &mut pending)) {
+            Ok(()) => Ok(Some(current != 0)),
+            Err(Fault::Nvml { code: NOT_SUPPORTED, .. }) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
     pub(super) fn set_exclusive(self, on: bool) -> Called<()> {
         let nvml = self.nvml;
         call!(nvml.nvmlDeviceSetComputeMode(self.handle, if on { EXCLUSIVE_PROCESS } else { 0 }))

@@ -70,6 +70,20 @@ fn serve(library: &OsStr) -> ! {
     std::process::exit(0)
 }
 
+/// Cards that have ECC and do not use it, asked by this very process: for a command that ends right after.
+pub(super) fn cards_without_ecc(library: &OsStr) -> Result<Vec<u32>, String> {
+    let nvml: &'static Nvml = Box::leak(Box::new(Nvml::load(library)?));
+    let count = nvml.count().map_err(|fault| fault.to_string())?;
+    let is_off = |index: &u32| -> Result<bool, Fault> { Ok(nvml.by_index(*index)?.has_ecc_on()? == Some(false)) };
+    let mut without = Vec::new();
+    for index in 0..count {
+        if is_off(&index).map_err(|fault| fault.to_string())? {
+            without.push(index);
+        }
+    }
+    Ok(without)
+}
+
 struct Workers {
     nvml: &'static Nvml,
     output: Output,

@@ -3,30 +3,33 @@
 //! What must stay true: a protection counts only after an attempt to get past it has failed here; the attempts run in a process of their own, since an
 //! agent has threads; what does not hold is reported with its remedy.
 
+mod attempts;
+
+use self::attempts::{DEVICE, OWN, PORTS, SOCKET};
 use super::cgroup::{self, Refused};
 use super::enter::{self, Standard, Task, Then};
 use super::member::{Member, PROBE_ARGUMENT};
-use super::sys;
 use crate::shim_command::ShimCommand;
 use crate::task_folder::TaskFolder;
-use crate::task_folder::record::{Cgroup, Controller, Isolation, Limits};
+use crate::task_folder::record::{Cgroup, Controller, FileBounds, Isolation, Limits, PortFence};
+use muster_model::Protection;
 use muster_model::ids::{AllocationId, Rank};
+use muster_model::ports::PORTS_BASE;
 use muster_node_core::TaskKey;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, fork};
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Nobody's user, on every Linux.
 const NOBODY: u32 = 65_534;
@@ -43,17 +46,45 @@ pub struct Findings {
     pub proofs: Vec<Proof>,
 }
 
+/// Protections are written as people know them.
+mod as_word {
+    use muster_model::Protection;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    pub(super) fn serialize<S: Serializer>(protection: &Protection, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(protection)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Protection, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl Findings {
     /// Whether sandboxes can be made at all.
     #[must_use]
     pub fn has_sandboxes(&self) -> bool {
-        self.proofs.iter().any(|proof| proof.what == SANDBOX && proof.holds)
+        self.proofs.iter().any(|proof| proof.protection == Protection::Processes && proof.holds)
+    }
+
+    /// As the control plane is told it: in order, each protection once.
+    #[must_use]
+    pub fn told(&self) -> Vec<muster_model::Proof> {
+        let fault = |proof: &Proof| (!proof.holds).then(|| proof.seen.clone());
+        let mut told: Vec<muster_model::Proof> =
+            self.proofs.iter().map(|proof| muster_model::Proof::new(proof.protection, fault(proof))).collect();
+        told.sort_by_key(|proof| proof.protection);
+        told
     }
 }
 
 /// One thing that was tried.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Proof {
+    /// What was tried to get past.
+    #[serde(with = "as_word")]
+    pub protection: Protection,
     /// What it protects, in a few words.
     pub what: String,
     /// The attempt to get past it failed.
@@ -63,8 +94,6 @@ pub struct Proof {
     /// What the operator can do where it does not hold.
     pub remedy: String,
 }
-
-const SANDBOX: &str = "processes of their own";
 
 /// Tries the host, in a process of the shim's program; `name` is that of the control groups. Blocks for about a second.
 ///
@@ -107,13 +136,20 @@ pub(crate) fn probe_main(folder: &Path) -> ! {
         limits: LIMITS,
         root: None,
         binds: Vec::new(),
+        private_network: false,
+        ports: Some(PortFence { own: Some(OWN), gang: None }),
+        pins_memory: false,
+        allows_system_users: false,
+        driver_params: None,
+        files: FileBounds::default(),
     };
     let trial = Trial { isolation, folder: TaskFolder::new(&folder.join("task")) };
     let socket = SOCKET.get_or_init(|| format!("muster/probe/{}", std::process::id()));
     let _listens = SocketAddr::from_abstract_name(socket).and_then(|address| UnixListener::bind_addr(&address));
+    let _ports = listen_as_others();
     let mut proofs = Vec::new();
     match Member::join(&trial.isolation) {
-        Err(error) => proofs.push(Proof::new(SANDBOX, Err(error.to_string()), OF_NAMESPACES)),
+        Err(error) => proofs.push(Proof::new(Protection::Processes, Err(error.to_string()), OF_NAMESPACES)),
         Ok(member) => {
             proofs.extend(trial.all(&member, &refused));
             let _ = member.leave(true, || ());
@@ -128,19 +164,53 @@ pub(crate) fn probe_main(folder: &Path) -> ! {
 const OF_NAMESPACES: &str = "run the agent as root, or allow user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0)";
 const OF_ROOT: &str = "run the agent as root";
 const OF_KERNEL: &str = "use a kernel with seccomp (CONFIG_SECCOMP_FILTER)";
-const OF_LANDLOCK: &str = "use a kernel of version 6.12 or later with Landlock (lsm=landlock,...)";
+const OF_SCOPES: &str = "use a kernel of version 6.12 or later with Landlock (lsm=landlock,...)";
+const OF_LANDLOCK: &str = "use a kernel of version 5.19 or later with Landlock (lsm=landlock,...)";
+const OF_PORTS: &str =
+    "run the agent as root, with control groups of version 2 mounted, on a kernel with CONFIG_CGROUP_BPF";
+
+/// Listens on a port that is nobody's, and on one of those that jobs have, where there is one that is free.
+fn listen_as_others() -> Option<[TcpListener; 2]> {
+    let listen = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+    let of_nobody = listen(0).ok()?;
+    let of_another = (PORTS_BASE..OWN.first() - 1).rev().find_map(|port| listen(port).ok())?;
+    let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
+    PORTS.get_or_init(|| [port(&of_nobody).unwrap_or_default(), port(&of_another).unwrap_or_default()]);
+    Some([of_nobody, of_another])
+}
 
 fn of_cgroups(controller: Controller) -> String {
     format!("run the agent as root, on a kernel with the control group controller \"{}\"", controller.name())
 }
 
 impl Proof {
-    fn new(what: &str, seen: Result<String, String>, remedy: impl Into<String>) -> Self {
+    fn new(protection: Protection, seen: Result<String, String>, remedy: impl Into<String>) -> Self {
         let (holds, seen) = match seen {
             Ok(seen) => (true, seen),
             Err(seen) => (false, seen),
         };
-        Proof { what: what.to_owned(), holds, seen, remedy: if holds { String::new() } else { remedy.into() } }
+        let (what, remedy) = (in_words(protection).to_owned(), if holds { String::new() } else { remedy.into() });
+        Proof { protection, what, holds, seen, remedy }
+    }
+}
+
+/// For people.
+const fn in_words(protection: Protection) -> &'static str {
+    match protection {
+        Protection::Processes => "processes of their own",
+        Protection::User => "a user of their own",
+        Protection::Files => "files",
+        Protection::Devices => "devices",
+        Protection::Kernel => "kernel",
+        Protection::Memory => "memory",
+        Protection::Pids => "number of processes",
+        Protection::Cpu => "processors",
+        Protection::ForeignDevices => "foreign devices",
+        Protection::Sockets => "abstract sockets",
+        Protection::Landlock => "a second rule for files",
+        Protection::Network => "a network of their own",
+        Protection::Ports => "ports of other jobs",
+        Protection::End => "end",
     }
 }
 
@@ -153,82 +223,134 @@ impl Trial {
     /// Every attempt, each in a process of its own.
     fn all(&self, member: &Member, refused: &[Refused]) -> Vec<Proof> {
         let limited = |controller| self.isolation.cgroups.iter().any(|cgroup| cgroup.controllers.contains(&controller));
-        let held = |controller: Controller, what: &str, attempt: &dyn Fn() -> Result<String, String>| {
+        let held = |protection, controller: Controller, attempt: &dyn Fn() -> Result<String, String>| {
             let missing =
                 || Err(format!("no control group for {}{}", controller.name(), Refused::why(refused, controller)));
             let seen = if limited(controller) { attempt() } else { missing() };
-            Proof::new(what, seen, of_cgroups(controller))
+            Proof::new(protection, seen, of_cgroups(controller))
         };
-        let exits = |call, well: &str, ill: &str| match self.run(member, call) {
-            Ok(WaitStatus::Exited(_, 0)) => Ok(well.to_owned()),
-            Ok(_) => Err(ill.to_owned()),
-            Err(error) => Err(error),
+        let exits = |call, well: &str, ill: &str| self.exits(member, call, well, ill);
+        let holds = |protection, call, well: &str, ill: &str, remedy: &str| {
+            Proof::new(protection, exits(call, well, ill), remedy)
         };
         vec![
-            Proof::new(
-                SANDBOX,
-                exits(sees_nobody, "a task sees only its sandbox", "a task sees processes outside"),
+            holds(
+                Protection::Processes,
+                attempts::sees_nobody,
+                "a task sees only its sandbox",
+                "a task sees processes outside",
                 OF_NAMESPACES,
             ),
             Proof::new(
-                "a user of their own",
+                Protection::User,
                 match self.isolation.user {
-                    Some(_) => exits(is_no_root, "a task cannot become root", "a task becomes root"),
+                    Some(_) => exits(attempts::is_no_root, "a task cannot become root", "a task becomes root"),
                     None => Err("a task has the agent's user".to_owned()),
                 },
                 OF_ROOT,
             ),
-            Proof::new(
-                "files",
-                exits(cannot_write, "the system is read-only", "a task writes where its user may"),
+            holds(
+                Protection::Files,
+                attempts::cannot_write,
+                "the system is read-only",
+                "a task writes where its user may",
                 OF_ROOT,
             ),
-            Proof::new(
-                "devices",
-                exits(has_no_devices, "no device of the host is there", "a task opens what its user may"),
+            holds(
+                Protection::Devices,
+                attempts::has_no_devices,
+                "no device of the host is there",
+                "a task opens what its user may",
                 OF_ROOT,
             ),
-            Proof::new(
-                "kernel",
-                exits(is_filtered, "namespaces, mounts and BPF are refused", "system calls are not filtered"),
+            holds(
+                Protection::Kernel,
+                attempts::is_filtered,
+                "namespaces, mounts and BPF are refused",
+                "system calls are not filtered",
                 OF_KERNEL,
             ),
-            held(Controller::Memory, "memory", &|| match self.run(member, fills_memory) {
+            held(Protection::Memory, Controller::Memory, &|| match self.run(member, attempts::fills_memory) {
                 Ok(WaitStatus::Signaled(_, Signal::SIGKILL, _)) => {
                     Ok(format!("a writer of 200 MB under {} MiB was killed", LIMITS.memory_mib))
                 }
                 Ok(_) => Err("a task writes more than its limit".to_owned()),
                 Err(error) => Err(error),
             }),
-            held(Controller::Pids, "number of processes", &|| {
+            held(Protection::Pids, Controller::Pids, &|| {
                 exits(
-                    cannot_fork_for_ever,
+                    attempts::cannot_fork_for_ever,
                     &format!("the {}th process was refused", LIMITS.pids_max),
                     "a task starts more than its limit",
                 )
             }),
-            held(Controller::Cpu, "processors", &|| {
-                exits(spins, "a spinner kept to a fifth of a CPU", "a spinner took more than its share")
+            held(Protection::Cpu, Controller::Cpu, &|| {
+                exits(attempts::spins, "a spinner kept to a fifth of a CPU", "a spinner took more than its share")
             }),
-            held(Controller::Devices, "foreign devices", &|| {
+            held(Protection::ForeignDevices, Controller::Devices, &|| {
                 self.put_device()?;
                 exits(
-                    opens_no_device,
+                    attempts::opens_no_device,
                     "a device that lay in its own folder was refused",
                     "a task opens any device that it finds",
                 )
             }),
-            Proof::new(
-                "abstract sockets",
-                exits(
-                    reaches_no_socket,
-                    "one of the host was out of reach",
-                    "a task reaches abstract sockets of the host",
-                ),
+            holds(
+                Protection::Sockets,
+                attempts::reaches_no_socket,
+                "one of the host was out of reach",
+                "a task reaches abstract sockets of the host",
+                OF_SCOPES,
+            ),
+            holds(
+                Protection::Landlock,
+                attempts::is_confined,
+                "writing was refused where no rule allows it",
+                "the kernel has no Landlock",
                 OF_LANDLOCK,
             ),
-            Proof::new("end", self.killed_init_leaves_nobody(), OF_NAMESPACES),
+            Proof::new(Protection::Network, self.own_network(), OF_NAMESPACES),
+            Proof::new(
+                Protection::Ports,
+                match self.isolation.cgroups.iter().any(|cgroup| cgroup.fences_ports) {
+                    true => exits(
+                        attempts::keeps_to_its_ports,
+                        "ports of others could be neither reached nor taken",
+                        "a task reaches ports of other jobs, or takes them",
+                    ),
+                    false => Err("no control group takes programs for sockets".to_owned()),
+                },
+                OF_PORTS,
+            ),
+            Proof::new(Protection::End, self.killed_init_leaves_nobody(), OF_NAMESPACES),
         ]
+    }
+
+    /// Whether an attempt exits with 0.
+    fn exits(&self, member: &Member, call: fn() -> i32, well: &str, ill: &str) -> Result<String, String> {
+        match self.run(member, call) {
+            Ok(WaitStatus::Exited(_, 0)) => Ok(well.to_owned()),
+            Ok(_) => Err(ill.to_owned()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// In a sandbox of its own: the others have the host's network.
+    fn own_network(&self) -> Result<String, String> {
+        let mut folder = self.isolation.folder.clone().into_os_string();
+        folder.push("-network");
+        let isolation =
+            Isolation { folder: folder.into(), private_network: true, ports: None, ..self.isolation.clone() };
+        let other = Trial { isolation, folder: self.folder.clone() };
+        let member = Member::join(&other.isolation).map_err(|error| error.to_string())?;
+        let seen = other.exits(
+            &member,
+            attempts::has_own_network,
+            "the host's loopback was out of reach",
+            "a task reaches the host's loopback",
+        );
+        let _ = member.leave(true, || ());
+        seen
     }
 
     /// Puts a device of the host, the machine's memory, where a task that starts next finds it.
@@ -265,7 +387,7 @@ impl Trial {
         let other =
             Trial { isolation: Isolation { folder: aside, ..self.isolation.clone() }, folder: self.folder.clone() };
         let member = Member::join(&other.isolation).map_err(|error| error.to_string())?;
-        let first = match other.start(&member, leaves_a_daemon) {
+        let first = match other.start(&member, attempts::leaves_a_daemon) {
             Ok(first) => first,
             Err(error) => {
                 let _ = member.leave(true, || ());
@@ -296,98 +418,4 @@ impl Trial {
 /// Names the control groups of the attempts of this process: allocations have small numbers.
 fn key() -> TaskKey {
     TaskKey { allocation: AllocationId(u64::MAX - u64::from(std::process::id())), rank: Rank(0) }
-}
-
-/// The name of a device in the folder of a task.
-const DEVICE: &str = "device";
-/// The name of a socket of the host.
-static SOCKET: OnceLock<String> = OnceLock::new();
-
-fn as_code(holds: bool) -> i32 {
-    i32::from(!holds)
-}
-
-fn sees_nobody() -> i32 {
-    let numbers = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<u32>().ok();
-    let seen = std::fs::read_dir("/proc").map(|all| all.filter_map(numbers).count());
-    as_code(seen.is_ok_and(|seen| seen <= 2) && nix::unistd::getppid().as_raw() == 0)
-}
-
-fn is_no_root() -> i32 {
-    let cannot = nix::unistd::setuid(nix::unistd::Uid::from_raw(0)).is_err();
-    as_code(nix::unistd::getuid().as_raw() == NOBODY && cannot)
-}
-
-fn cannot_write() -> i32 {
-    let here = |path: &str| File::create(path).is_err_and(|error| error.raw_os_error() == Some(libc::EROFS));
-    as_code(here("/muster-probe") && here("/var/muster-probe") && File::create("/tmp/muster-probe").is_ok())
-}
-
-fn has_no_devices() -> i32 {
-    let made = nix::sys::stat::mknod(
-        "/tmp/muster-device",
-        nix::sys::stat::SFlag::S_IFCHR,
-        nix::sys::stat::Mode::S_IRUSR,
-        nix::sys::stat::makedev(1, 1),
-    );
-    let usual =
-        ["full", "null", "ptmx", "pts", "random", "shm", "fd", "stdin", "stdout", "stderr", "tty", "urandom", "zero"];
-    let known = |entry: io::Result<std::fs::DirEntry>| {
-        entry.is_ok_and(|entry| usual.iter().any(|name| entry.file_name() == *name))
-    };
-    as_code(made.is_err() && std::fs::read_dir("/dev").is_ok_and(|mut all| all.all(known)))
-}
-
-fn opens_no_device() -> i32 {
-    let refused = File::open(DEVICE).is_err_and(|error| error.raw_os_error() == Some(libc::EPERM));
-    as_code(refused && File::open("/dev/null").is_ok())
-}
-
-fn reaches_no_socket() -> i32 {
-    let address = SOCKET.get().and_then(|name| SocketAddr::from_abstract_name(name).ok());
-    as_code(address.is_some_and(|address| UnixStream::connect_addr(&address).is_err()))
-}
-
-fn is_filtered() -> i32 {
-    let refused = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER) == Err(nix::Error::EPERM);
-    as_code(refused)
-}
-
-fn fills_memory() -> i32 {
-    let filled = vec![1_u8; 200 << 20];
-    i32::from(std::hint::black_box(&filled).len() != 200 << 20)
-}
-
-fn cannot_fork_for_ever() -> i32 {
-    for _ in 0..LIMITS.pids_max * 2 {
-        // SAFETY: a process inside has one thread.
-        match unsafe { fork() } {
-            Ok(ForkResult::Parent { .. }) => {}
-            Ok(ForkResult::Child) => {
-                std::thread::sleep(Duration::from_secs(5));
-                sys::exit_now(0)
-            }
-            Err(_) => return 0,
-        }
-    }
-    1
-}
-
-fn spins() -> i32 {
-    let (begun, period) = (Instant::now(), Duration::from_millis(500));
-    while begun.elapsed() < period {
-        std::hint::spin_loop();
-    }
-    let used = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
-    let used_us = used.map_or(i64::MAX, |used| used.user_time().tv_sec() * 1_000_000 + used.user_time().tv_usec());
-    as_code(used_us < period.as_micros() as i64 / 2)
-}
-
-fn leaves_a_daemon() -> i32 {
-    // SAFETY: a process inside has one thread.
-    if let Ok(ForkResult::Child) = unsafe { fork() } {
-        let _ = nix::unistd::setsid();
-    }
-    std::thread::sleep(Duration::from_secs(600));
-    0
 }

@@ -1,9 +1,11 @@
-//! System calls for which the libraries have no safe function. All unsafe code of the sandbox is here.
+//! System calls for which the libraries have no safe function. All unsafe code of the sandbox is here and in [`bpf`].
 //!
 //! What must stay true: nothing here decides anything; every call gives the kernel's own error.
 
+pub(super) mod bpf;
+
 use nix::unistd::Pid;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -175,71 +177,55 @@ pub(super) fn open_named_pipe(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).open(path)
 }
 
-/// One instruction of a BPF program, as the kernel takes it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BpfInstruction {
-    pub(super) code: u8,
-    /// The destination register in the lower half, the source in the upper.
-    pub(super) registers: u8,
-    pub(super) offset: i16,
-    pub(super) immediate: i32,
-}
-
-/// The part of `union bpf_attr` (linux/bpf.h) that loading a program takes.
-#[repr(C)]
-struct BpfLoad {
-    prog_type: u32,
-    insn_cnt: u32,
-    insns: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log_buf: u64,
-    kern_version: u32,
-    prog_flags: u32,
-}
-
-/// The part that attaching one takes.
-#[repr(C)]
-struct BpfAttach {
-    target_fd: u32,
-    attach_bpf_fd: u32,
-    attach_type: u32,
-    attach_flags: u32,
-}
-
-const BPF_PROG_LOAD: libc::c_int = 5;
-const BPF_PROG_ATTACH: libc::c_int = 8;
-const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
-const BPF_CGROUP_DEVICE: u32 = 6;
-
-/// Loads a program that decides which devices may be opened, and attaches it to a control group of version 2. It stays when this process ends,
-/// and goes with the group.
-pub(super) fn attach_device_program(cgroup: &File, program: &[BpfInstruction]) -> io::Result<()> {
-    let license = c"GPL";
-    let load = BpfLoad {
-        prog_type: BPF_PROG_TYPE_CGROUP_DEVICE,
-        insn_cnt: program.len() as u32,
-        insns: program.as_ptr() as u64,
-        license: license.as_ptr() as u64,
-        log_level: 0,
-        log_size: 0,
-        log_buf: 0,
-        kern_version: 0,
-        prog_flags: 0,
-    };
-    // SAFETY: the structure, the instructions and the licence live until the call returns; the size is the structure's.
-    let loaded = check(unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<BpfLoad>()) })?;
+/// Brings up the loopback of the network namespace that this process is in.
+pub(super) fn bring_loopback_up() -> io::Result<()> {
+    // SAFETY: the call takes numbers only.
+    let socket = check(libc::c_long::from(unsafe {
+        libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
+    }))?;
     // SAFETY: the descriptor is new and nobody else's.
-    let loaded = unsafe { OwnedFd::from_raw_fd(loaded as RawFd) };
-    let attach = BpfAttach {
-        target_fd: cgroup.as_raw_fd() as u32,
-        attach_bpf_fd: loaded.as_raw_fd() as u32,
-        attach_type: BPF_CGROUP_DEVICE,
-        attach_flags: 0,
-    };
-    // SAFETY: the structure lives until the call returns; the size is the structure's.
-    check(unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_ATTACH, &raw const attach, size_of::<BpfAttach>()) })?;
+    let socket = unsafe { OwnedFd::from_raw_fd(socket as RawFd) };
+    // SAFETY: a structure of numbers, for which zeros are valid.
+    let mut interface: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, letter) in interface.ifr_name.iter_mut().zip(b"lo") {
+        *place = *letter as libc::c_char;
+    }
+    interface.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the structure is live, and of the kind that this request takes.
+    check(libc::c_long::from(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const interface) }))?;
     Ok(())
+}
+
+/// The version of Landlock that this kernel has; 0: none.
+pub(super) fn landlock_abi() -> u32 {
+    const CREATE_RULESET_VERSION: libc::c_uint = 1;
+    let none = std::ptr::null::<libc::c_void>();
+    // SAFETY: with this flag the call reads no memory.
+    let abi = check(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, none, 0_usize, CREATE_RULESET_VERSION) });
+    abi.map_or(0, |abi| abi as u32)
+}
+
+/// A file system in memory that is not mounted anywhere yet, with these options.
+pub(super) fn files_in_memory(options: &[(&CStr, &CStr)]) -> io::Result<OwnedFd> {
+    const FSCONFIG_SET_STRING: libc::c_uint = 1;
+    const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+    const CLOEXEC: libc::c_uint = 1;
+    // SAFETY: the name is a live C string.
+    let context = check(unsafe { libc::syscall(libc::SYS_fsopen, c"tmpfs".as_ptr(), CLOEXEC) })?;
+    // SAFETY: the descriptor is new and nobody else's.
+    let context = unsafe { OwnedFd::from_raw_fd(context as RawFd) };
+    let fd = context.as_raw_fd();
+    for (key, value) in options {
+        let (key, value) = (key.as_ptr(), value.as_ptr());
+        // SAFETY: both are live C strings.
+        check(unsafe { libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_SET_STRING, key, value, 0) })?;
+    }
+    let none = std::ptr::null::<libc::c_char>();
+    // SAFETY: this command takes neither key nor value.
+    check(unsafe { libc::syscall(libc::SYS_fsconfig, fd, FSCONFIG_CMD_CREATE, none, none, 0) })?;
+    let attributes = (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV) as libc::c_uint;
+    // SAFETY: the call takes numbers only.
+    let mount = check(unsafe { libc::syscall(libc::SYS_fsmount, fd, CLOEXEC, attributes) })?;
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(mount as RawFd) })
 }
