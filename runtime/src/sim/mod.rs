@@ -16,7 +16,9 @@ mod links;
 mod net;
 mod network;
 mod pipe;
+mod pki;
 mod trace;
+mod trust;
 mod world;
 
 #[cfg(test)]
