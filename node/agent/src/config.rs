@@ -4,7 +4,7 @@ use crate::exec::{ExecError, Executor};
 use crate::gpu::{GpuBackend, GpuError};
 use muster_model::node::NodeSpec;
 use muster_node_core::health::Mode;
-use muster_runtime::DiskError;
+use muster_runtime::{DiskError, NetError, Transport};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,8 @@ pub struct AgentConfig {
     pub spec: NodeSpec,
     /// `host:port` of control nodes; any of them serves.
     pub endpoints: Vec<String>,
+    /// How control nodes are talked with.
+    pub transport: Transport,
     /// What runs its tasks.
     pub executor: Arc<dyn Executor>,
     /// Its cards.
@@ -40,6 +42,7 @@ impl AgentConfig {
         AgentConfig {
             spec,
             endpoints,
+            transport: Transport::Plain,
             executor,
             gpus,
             health: HealthConfig::default(),
@@ -66,6 +69,9 @@ pub enum AgentError {
     /// There is nobody to talk to.
     #[error("no control endpoint is given; give at least one HOST:PORT (--endpoints)")]
     NoEndpoint,
+    /// Its credentials cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] NetError),
     /// Its own record cannot be read or written.
     #[error("the record of the agent cannot be read or written")]
     Disk(#[from] DiskError),

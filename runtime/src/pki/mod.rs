@@ -9,6 +9,7 @@ mod clock;
 mod credentials;
 mod error;
 mod judge;
+mod local;
 mod name;
 mod scheme;
 mod x509;
@@ -23,6 +24,7 @@ pub use credentials::{Admit, AnyUnderRoot, Credentials, MACHINE_FILE, ROOTS_FILE
 pub(crate) use error::bounded;
 pub use error::PkiError;
 pub use judge::{Accepted, GRACE_MS, Judging, NotAdmitted, OutOfDate, PeerIdentity, Pin, Refusal, Wanted, judge};
+pub use local::LocalAuthorities;
 pub use name::{CLUSTER_BYTES_MAX, MACHINE_BYTES_MAX, MachineName, Role, Subject};
 pub use scheme::{
     Authority, CERTIFICATE_BYTES_MAX, Certificate, KEY_BYTES_MAX, Presented, REQUEST_BYTES_MAX, Requested, Scheme,

@@ -19,6 +19,7 @@ mod view;
 
 pub use descriptors::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED, raise_descriptors};
 pub use silent::{Silent, SilentPlace};
+pub use tls::settings as tls_settings;
 
 use crate::chance::Chance;
 use crate::clock::Clock;

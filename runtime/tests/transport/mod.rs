@@ -4,7 +4,7 @@
 //! another.
 
 mod authorities;
-mod echo;
+pub(crate) mod echo;
 
 use authorities::{Cluster, DAY_MS, NOW_MS};
 use echo::{Answer, Echo};
@@ -110,6 +110,8 @@ async fn the_expected_are_accepted(fabric: &dyn Fabric) {
 async fn others_are_refused(fabric: &dyn Fabric) {
     let ca = fabric.host("ca");
     let (cluster, other, twin) = (Cluster::new(&ca, "c1"), Cluster::new(&ca, "c2"), Cluster::new(&ca, "c1"));
+    let both = [cluster.root(), twin.root()].map(|root| root.certificate().clone());
+    let both = Roots::new(&*ca.pki, both.to_vec()).expect("one name");
     let own = |role| cluster.machine(role);
     let cases: Vec<(&str, Option<Credentials>, Option<Credentials>, Expect)> = vec![
         ("a node in the place of a control node", Some(own(node("n2"))), Some(own(node("n1"))), Expect::Control),
@@ -121,7 +123,7 @@ async fn others_are_refused(fabric: &dyn Fabric) {
         (
             "a client under another root that trusts this one",
             Some(own(Role::Control(1))),
-            Some(twin.machine_trusting(node("n"), &cluster)),
+            Some(twin.machine_with(node("n"), both.clone())),
             Expect::Control,
         ),
         ("a client without a certificate", Some(own(Role::Control(1))), Some(cluster.anonymous()), Expect::Control),

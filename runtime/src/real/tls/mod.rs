@@ -217,3 +217,18 @@ fn kind(kind: Option<rustls::HandshakeKind>) -> &'static str {
         _ => "full",
     }
 }
+
+/// The settings of the two sides of a connection between machines, as the network uses them: for measurements.
+///
+/// # Errors
+/// When the credentials cannot be used, or are not a machine's.
+pub fn settings(
+    credentials: &Credentials,
+    clock: &Arc<CertificateClock>,
+) -> Result<(Arc<ServerConfig>, Arc<ClientConfig>), NetError> {
+    let unusable = |why: String| NetError::Credentials { why };
+    let own = credentials.own().ok_or_else(|| unusable(TlsError::NoCredentials.to_string()))?;
+    let server = config::server(own, Some(credentials.roots()), clock).map_err(|error| unusable(error.to_string()))?;
+    let client = config::client(credentials, clock).map_err(|error| unusable(error.to_string()))?;
+    Ok((Arc::new(server), Arc::new(client)))
+}
