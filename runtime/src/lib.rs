@@ -25,4 +25,4 @@ pub use chance::Chance;
 pub use clock::Clock;
 pub use disk::{Batch, Disk, DiskError, Files, Kv};
 pub use host::{Host, TaskGroup};
-pub use net::{Admission, CallError, Channel, Expect, Net, NetError, Peer, Transport};
+pub use net::{Admission, CallError, Channel, Expect, Net, NetError, Peer, Serving, Transport};

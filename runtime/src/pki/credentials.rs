@@ -168,7 +168,7 @@ impl Credentials {
         chain: Vec<Certificate>,
         roots: Roots,
     ) -> Result<Self, PkiError> {
-        let presented = scheme.verify(&chain, &roots)?;
+        let presented = scheme.verify(&chain, roots.certificates())?;
         let spki = scheme.public(&key)?;
         if spki != presented.spki_sha256 {
             let (expected, got) = (spki.to_string(), presented.spki_sha256.to_string());
@@ -261,7 +261,9 @@ impl Block {
     fn certificate(self, file: &'static str) -> Result<Certificate, PkiError> {
         match self.tag == CERTIFICATE_TAG {
             true => Certificate::from_bytes(self.content),
-            false => Err(PkiError::File { file, why: format!("it has a block that is no certificate: {:?}", self.tag) }),
+            false => {
+                Err(PkiError::File { file, why: format!("it has a block that is no certificate: {:?}", self.tag) })
+            }
         }
     }
 }

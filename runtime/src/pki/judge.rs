@@ -111,12 +111,7 @@ pub enum Refusal {
         got: MachineName,
     },
     /// Out of date for too long.
-    #[error(
-        "its certificate is {} days {}; at most {} days are accepted: enrol it again",
-        by_ms / DAY_MS,
-        if *expired { "past its end" } else { "before its beginning" },
-        GRACE_MS / DAY_MS
-    )]
+    #[error("{}", too_late(*.expired, *.by_ms))]
     Dates {
         /// Past its end, or else before its beginning.
         expired: bool,
@@ -130,15 +125,17 @@ pub enum Refusal {
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
+fn too_late(expired: bool, by_ms: u64) -> String {
+    let which = if expired { "past its end" } else { "before its beginning" };
+    let (days, most) = (by_ms / DAY_MS, GRACE_MS / DAY_MS);
+    format!("its certificate is {days} days {which}; at most {most} days are accepted: enrol the machine again")
+}
+
 /// See the module. `pin` is asked at most once, and only about a machine that is the wanted one.
 ///
 /// # Errors
 /// [`Refusal`].
-pub fn judge(
-    side: Judging<'_>,
-    them: &Presented,
-    pin: impl FnOnce(&PeerIdentity) -> Pin,
-) -> Result<Accepted, Refusal> {
+pub fn judge(side: Judging<'_>, them: &Presented, pin: impl FnOnce(&PeerIdentity) -> Pin) -> Result<Accepted, Refusal> {
     if them.name.cluster() != side.cluster {
         return Err(Refusal::OtherCluster { expected: side.cluster.to_owned(), got: them.name.cluster().to_owned() });
     }

@@ -19,10 +19,10 @@ mod tests;
 
 pub use authority::{ISSUER_LIFE_MS, MACHINE_LIFE_MS, ROOT_LIFE_MS, new_root, sign_issuer, sign_machine};
 pub use clock::{CLOCK_FILE, CertificateClock, SAVE_EVERY};
-pub(crate) use credentials::{Own, ask};
 pub use credentials::{Admit, AnyUnderRoot, Credentials, MACHINE_FILE, ROOTS_FILE, ROOTS_MAX, Roots, fingerprint};
-pub(crate) use error::bounded;
+pub(crate) use credentials::{Own, ask};
 pub use error::PkiError;
+pub(crate) use error::bounded;
 pub use judge::{Accepted, GRACE_MS, Judging, NotAdmitted, OutOfDate, PeerIdentity, Pin, Refusal, Wanted, judge};
 pub use local::LocalAuthorities;
 pub use name::{CLUSTER_BYTES_MAX, MACHINE_BYTES_MAX, MachineName, Role, Subject};

@@ -193,7 +193,8 @@ mod tests {
 
     #[test]
     fn a_name_and_its_text_are_the_same() {
-        for role in [Role::Control(1), Role::Control(u64::MAX), Role::Shard("s-1".into()), Role::Node("Gpu_1.x".into())] {
+        for role in [Role::Control(1), Role::Control(u64::MAX), Role::Shard("s-1".into()), Role::Node("Gpu_1.x".into())]
+        {
             let name = MachineName::new("c1.example", role).expect("a name");
             assert_eq!(name.to_string().parse::<MachineName>().expect("the text"), name);
         }

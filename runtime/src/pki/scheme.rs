@@ -4,7 +4,6 @@
 //! the seed (`crate::sim`). Everything above (rules, files, both networks) is the same code for both. What must stay true: whatever comes
 //! from outside is bounded before it is parsed; a chain is exactly a machine's certificate and that of the issuer that signed it.
 
-use super::credentials::Roots;
 use super::error::PkiError;
 use super::name::{MachineName, Subject};
 use serde::{Deserialize, Serialize};
@@ -242,7 +241,7 @@ pub trait Scheme: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`PkiError::Chain`] and what [`presented`] finds.
-    fn verify(&self, chain: &[Certificate], roots: &Roots) -> Result<Presented, PkiError>;
+    fn verify(&self, chain: &[Certificate], roots: &[Certificate]) -> Result<Presented, PkiError>;
 }
 
 /// What a chain says, signatures unchecked: of a resumed session they were checked when it began.

@@ -31,11 +31,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
 }
 
 fn pin() -> impl Strategy<Value = Pin> {
-    prop_oneof![
-        Just(Pin::Confirmed),
-        Just(Pin::NoList),
-        Just(Pin::Refused(NotAdmitted { why: "suspended".into() })),
-    ]
+    prop_oneof![Just(Pin::Confirmed), Just(Pin::NoList), Just(Pin::Refused(NotAdmitted { why: "suspended".into() })),]
 }
 
 proptest! {

@@ -11,6 +11,7 @@
 mod clock;
 mod disk;
 mod files;
+mod handshake;
 mod heavy;
 mod links;
 mod net;

@@ -5,10 +5,11 @@
 //! handlers of the host; a caller that lets go makes the handler let go; `grpc-timeout` is kept as the real client keeps it; a channel that
 //! expects a machine carries nothing before both sides have accepted each other.
 
+use super::handshake::{Met, meet};
 use super::links::{DEAD_AFTER, Fate};
 use super::network::{Listener, Network};
 use super::pipe::{Link, PipedBody, pipe, pump, reset, timed_out};
-use super::trust::{Met, TrustCell, meet};
+use super::trust::TrustCell;
 use crate::host::TaskGroup;
 use crate::net::{Admission, CallError, Channel, Expect, Net, NetError, Peer, Serving};
 use crate::pki::Credentials;
@@ -107,7 +108,7 @@ impl Net for SimNet {
     }
 
     fn set_credentials(&self, credentials: Option<Credentials>) -> Result<(), NetError> {
-        self.trust.set(&self.network, credentials);
+        self.trust.set(self.network.next_number(), credentials);
         Ok(())
     }
 

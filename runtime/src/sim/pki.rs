@@ -6,8 +6,8 @@
 
 use crate::chance::Chance;
 use crate::pki::{
-    Authority, Certificate, PkiError, Presented, REQUEST_BYTES_MAX, Requested, Roots, Scheme, SecretKey, SpkiHash,
-    Stated, Subject, Validity, bounded, presented,
+    Authority, Certificate, PkiError, Presented, REQUEST_BYTES_MAX, Requested, Scheme, SecretKey, SpkiHash, Stated,
+    Subject, Validity, bounded, presented,
 };
 use serde::{Deserialize, Serialize};
 
@@ -85,14 +85,14 @@ impl Scheme for SimScheme {
         Ok(Stated { subject: subject.parse()?, spki_sha256: spki, validity })
     }
 
-    fn verify(&self, chain: &[Certificate], roots: &Roots) -> Result<Presented, PkiError> {
+    fn verify(&self, chain: &[Certificate], roots: &[Certificate]) -> Result<Presented, PkiError> {
         let presented = presented(self, chain)?;
         let [leaf, issuer] = chain else { return Err(PkiError::chain("it does not have 2 certificates")) };
         let (leaf, issuer) = (decode(leaf)?, decode(issuer)?);
         if leaf.signed_by != issuer.spki {
             return Err(PkiError::chain("it does not lead over the issuer that is named"));
         }
-        for root in roots.certificates() {
+        for root in roots {
             if decode(root)?.spki == issuer.signed_by {
                 return Ok(presented);
             }

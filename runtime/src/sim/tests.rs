@@ -84,7 +84,11 @@ impl Drop for Asleep {
 
 async fn serve(host: &Host, toy: &Toy) {
     let routes = tonic::service::Routes::new(toy.clone());
-    let serving = host.net.serve("0.0.0.0:1", routes, Admission::plain(), CancellationToken::new()).await.expect("the port is free");
+    let serving = host
+        .net
+        .serve("0.0.0.0:1", routes, Admission::plain(), CancellationToken::new())
+        .await
+        .expect("the port is free");
     assert_eq!(serving.endpoint, format!("{}:1", host.name));
 }
 

@@ -166,8 +166,7 @@ impl SimWorld {
             skew_ms: slot.skew_ms.clone(),
             booted_before_ns: slot.booted_before_ns,
         });
-        let files: Arc<dyn Files> =
-            Arc::new(SimFiles { state: slot.files.clone(), disk: slot.disk.clone(), life });
+        let files: Arc<dyn Files> = Arc::new(SimFiles { state: slot.files.clone(), disk: slot.disk.clone(), life });
         let chance = Chance::seeded(world.chance.u64());
         let pki: Arc<dyn Scheme> = Arc::new(SimScheme { chance: chance.clone() });
         let certificate_clock = Arc::new(CertificateClock::new(Arc::clone(&clock), Arc::clone(&files)));

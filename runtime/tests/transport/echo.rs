@@ -81,7 +81,8 @@ pub(crate) async fn call(host: &Host, endpoint: &str, expect: Expect) -> Result<
 
 pub(crate) async fn call_over(channel: Channel) -> Result<Answer, String> {
     let request = http::Request::builder().uri("http://server/echo/call").body(Body::empty()).expect("a request");
-    let answer = tokio::time::timeout(ANSWER_WITHIN, channel.oneshot(request)).await.map_err(|late| late.to_string())?;
+    let answer =
+        tokio::time::timeout(ANSWER_WITHIN, channel.oneshot(request)).await.map_err(|late| late.to_string())?;
     let answer = answer.map_err(|error| words(&*error.into_inner()))?;
     let header = |name: &str| {
         let value = answer.headers().get(name)?;

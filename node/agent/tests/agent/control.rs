@@ -148,7 +148,8 @@ impl Cluster {
         let (confirms, stop) = (Arc::new(AtomicBool::new(true)), CancellationToken::new());
         let node = Node { cluster: self.clone(), confirms: confirms.clone(), host: host.clone(), stop: stop.clone() };
         let routes = tonic::service::Routes::new(v1::agents_server::AgentsServer::new(node));
-        let serving = host.net.serve(endpoint, routes, Admission::plain(), stop.clone()).await.expect("the endpoint is free");
+        let serving =
+            host.net.serve(endpoint, routes, Admission::plain(), stop.clone()).await.expect("the endpoint is free");
         ControlNode { endpoint: serving.endpoint, confirms, stop }
     }
 

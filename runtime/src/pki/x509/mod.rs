@@ -10,7 +10,6 @@ mod verify;
 #[cfg(test)]
 mod tests;
 
-use super::credentials::Roots;
 use super::error::PkiError;
 use super::name::Subject;
 use super::scheme::{Authority, Certificate, Presented, Requested, Scheme, SecretKey, SpkiHash, Stated, Validity};
@@ -49,7 +48,7 @@ impl Scheme for X509 {
         read::certificate(certificate)
     }
 
-    fn verify(&self, chain: &[Certificate], roots: &Roots) -> Result<Presented, PkiError> {
+    fn verify(&self, chain: &[Certificate], roots: &[Certificate]) -> Result<Presented, PkiError> {
         verify::chain(chain, roots)
     }
 }

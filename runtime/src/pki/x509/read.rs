@@ -38,10 +38,8 @@ fn check_uses(read: &X509Certificate<'_>, subject: &Subject) -> Result<(), PkiEr
     let constraints = read.basic_constraints().map_err(PkiError::certificate)?;
     let (is_ca, path_len) = constraints.map_or((false, None), |c| (c.value.ca, c.value.path_len_constraint));
     let uses = read.key_usage().map_err(PkiError::certificate)?.map(|uses| uses.value.flags);
-    let signs_certificates = read
-        .key_usage()
-        .map_err(PkiError::certificate)?
-        .is_some_and(|uses| uses.value.key_cert_sign());
+    let signs_certificates =
+        read.key_usage().map_err(PkiError::certificate)?.is_some_and(|uses| uses.value.key_cert_sign());
     let extended = read.extended_key_usage().map_err(PkiError::certificate)?;
     let right = match subject {
         Subject::Root { .. } => is_ca && path_len == Some(1) && signs_certificates,

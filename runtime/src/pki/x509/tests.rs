@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::pki::{
-    Credentials, MACHINE_LIFE_MS, MachineName, ROOTS_MAX, Role, new_root, presented, sign_issuer, sign_machine,
+    Credentials, MACHINE_LIFE_MS, MachineName, ROOTS_MAX, Role, Roots, new_root, presented, sign_issuer, sign_machine,
 };
 use proptest::prelude::*;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType};
@@ -39,7 +39,7 @@ fn what_is_made_is_verified_and_says_what_was_asked_for() {
         let issuer = issuer(&root, id);
         let name = name(role);
         let (key, chain) = leaf(&issuer, &name);
-        let shown = X509.verify(&chain, &roots(&root)).expect("a chain");
+        let shown = X509.verify(&chain, roots(&root).certificates()).expect("a chain");
         assert_eq!((&shown.name, shown.issuer), (&name, id));
         assert_eq!(shown.spki_sha256, X509.public(&key).expect("a key"));
         assert_eq!(shown.validity.until_ms, NOW_MS + MACHINE_LIFE_MS);
@@ -57,7 +57,7 @@ fn a_chain_that_leads_elsewhere_or_is_put_together_is_refused() {
     let (one, two, foreign) = (issuer(&root, 1), issuer(&root, 2), issuer(&other, 1));
     let (key, chain) = leaf(&one, &name(Role::Node("n".into())));
     let refused = |what: &str, chain: &[Certificate]| {
-        assert!(X509.verify(chain, &roots(&root)).is_err(), "{what} is accepted");
+        assert!(X509.verify(chain, roots(&root).certificates()).is_err(), "{what} is accepted");
     };
     refused("another root's", &leaf(&foreign, &name(Role::Node("n".into()))).1);
     refused("no chain", &[]);
@@ -66,7 +66,7 @@ fn a_chain_that_leads_elsewhere_or_is_put_together_is_refused() {
     refused("the wrong issuer beside it", &[chain[0].clone(), two.certificate().clone()]);
     refused("a root in the place of the issuer", &[chain[0].clone(), root.certificate().clone()]);
     refused("three", &[chain[0].clone(), chain[1].clone(), root.certificate().clone()]);
-    assert!(X509.verify(&chain, &roots(&root)).is_ok());
+    assert!(X509.verify(&chain, roots(&root).certificates()).is_ok());
 
     // Signed by the root itself, and shown beside an issuer that has nothing to do with it.
     let request = X509.request(&key, &Subject::Machine(name(Role::Node("n".into())))).expect("a request");
@@ -159,7 +159,9 @@ fn certificates_that_are_made_otherwise_are_refused() {
         params.subject_alt_names = vec![SanType::DnsName("n".try_into().expect("ascii"))];
     });
     refused("a name that is none", &|params| params.subject_alt_names = vec![uri("https://c1/node/n")]);
-    refused("a machine that is an authority", &|params| params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained));
+    refused("a machine that is an authority", &|params| {
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained)
+    });
     refused("a machine that signs", &|params| params.key_usages.push(KeyUsagePurpose::KeyCertSign));
     refused("no uses", &|params| params.key_usages.clear());
     refused("a server alone", &|params| {

@@ -1,14 +1,13 @@
 //! Checking that a chain leads to a root. Dates are not judged here: see [`crate::pki::judge()`].
 
 use super::X509;
-use crate::pki::credentials::Roots;
 use crate::pki::error::PkiError;
 use crate::pki::scheme::{Certificate, Presented, presented};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use std::time::Duration;
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
-pub(super) fn chain(chain: &[Certificate], roots: &Roots) -> Result<Presented, PkiError> {
+pub(super) fn chain(chain: &[Certificate], roots: &[Certificate]) -> Result<Presented, PkiError> {
     let presented = presented(&X509, chain)?;
     let validity = presented.validity;
     if validity.from_ms > validity.until_ms {
@@ -16,7 +15,7 @@ pub(super) fn chain(chain: &[Certificate], roots: &Roots) -> Result<Presented, P
     }
     // A moment at which both are valid, so that nothing but the signatures is left to be wrong.
     let moment = UnixTime::since_unix_epoch(Duration::from_millis(validity.until_ms));
-    let trusted: Vec<_> = roots.certificates().iter().map(|root| CertificateDer::from(root.bytes())).collect();
+    let trusted: Vec<_> = roots.iter().map(|root| CertificateDer::from(root.bytes())).collect();
     let anchors = trusted.iter().map(anchor_from_trusted_cert).collect::<Result<Vec<_>, _>>();
     let anchors = anchors.map_err(PkiError::chain)?;
     let ders: Vec<_> = chain.iter().map(|certificate| CertificateDer::from(certificate.bytes())).collect();

@@ -44,11 +44,7 @@ fn shown(own: &Own) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
 }
 
 /// `clients`: the roots that a client's certificate must lead to; none: clients show none.
-pub(super) fn server(
-    own: &Own,
-    clients: Option<&Roots>,
-    clock: &Arc<CertificateClock>,
-) -> Result<ServerConfig, Error> {
+pub(super) fn server(own: &Own, clients: Option<&Roots>, clock: &Arc<CertificateClock>) -> Result<ServerConfig, Error> {
     let builder = ServerConfig::builder_with_details(provider(), Arc::new(Time(Arc::clone(clock))))
         .with_protocol_versions(&[&TLS13])?;
     let builder = match clients {

@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(handshakes.enter(address(1), false).await.err(), Some(Crowded));
         assert!(now(&handshakes, 2, false).await.is_some(), "another address does not wait behind it");
         // Who goes leaves room; who is next begins when a place is free.
-        waiting.remove(0);
+        drop(waiting.remove(0));
         assert!(handshakes.enter(address(1), false).now_or_never().is_none(), "there is room to wait");
         held.pop();
         let pass = waiting.remove(0).now_or_never().expect("granted").expect("a place");

@@ -20,7 +20,7 @@ static ALGORITHMS: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorithms {
 fn check(roots: &Roots, leaf: &CertificateDer<'_>, rest: &[CertificateDer<'_>]) -> Result<(), Error> {
     let verified = || -> Result<(), PkiError> {
         let all: Vec<_> = std::iter::once(leaf).chain(rest).cloned().collect();
-        X509.verify(&chain(&all)?, roots).map(|_| ())
+        X509.verify(&chain(&all)?, roots.certificates()).map(|_| ())
     };
     verified().map_err(|error| match error {
         PkiError::Chain { .. } => CertificateError::UnknownIssuer.into(),

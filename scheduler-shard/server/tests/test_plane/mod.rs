@@ -65,7 +65,11 @@ impl Cluster {
     pub(crate) async fn serve(&self, host: &Host) {
         let server = Server { cluster: self.clone() };
         let routes = tonic::service::Routes::new(ShardsServer::new(server));
-        let serving = host.net.serve("0.0.0.0:1", routes, Admission::plain(), CancellationToken::new()).await.expect("the port is free");
+        let serving = host
+            .net
+            .serve("0.0.0.0:1", routes, Admission::plain(), CancellationToken::new())
+            .await
+            .expect("the port is free");
         drop(serving);
         let cluster = self.clone();
         host.spawn(async move {

@@ -190,7 +190,8 @@ impl Peers {
         deadline: Duration,
     ) -> Result<R, CallError> {
         let payload = Payload { data };
-        let channel = self.channel(to, &member.address, what.lane()).map_err(|error| CallError::lost(to, member, error))?;
+        let channel =
+            self.channel(to, &member.address, what.lane()).map_err(|error| CallError::lost(to, member, error))?;
         let mut client = client(channel);
         let answered = async {
             match what {

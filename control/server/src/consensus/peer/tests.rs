@@ -20,7 +20,8 @@ async fn serving(host: &Host) -> (Consensus, String) {
     let consensus = Consensus::open(host.clone(), ConsensusConfig::new(1, "127.0.0.1:1")).await.expect("opens");
     consensus.bootstrap(BTreeMap::from([(1, "127.0.0.1:1".to_owned())])).await.expect("bootstraps");
     let routes = tonic::service::Routes::new(consensus.peer_service(Arc::new(NoServices)));
-    let served = host.net.serve("127.0.0.1:0", routes, Admission::plain(), CancellationToken::new()).await.expect("serves");
+    let served =
+        host.net.serve("127.0.0.1:0", routes, Admission::plain(), CancellationToken::new()).await.expect("serves");
     (consensus, served.endpoint)
 }
 
