@@ -30,8 +30,20 @@ impl Fabric for Real {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_keeps_the_rules_of_identities() {
+    let page = metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder().expect("the only one");
     let folder = tempfile::tempdir().expect("a folder");
     transport::check_all(&Real { folder: folder.path().to_owned(), made: AtomicUsize::new(0) }).await;
+    // The suite has seen what it speaks of.
+    let page = page.render();
+    for outcome in ["full", "resumed", "refused", "failed"] {
+        for side in ["in", "out"] {
+            let counted = page.lines().any(|line| {
+                line.starts_with("muster_handshakes_total{") && line.contains(outcome) && line.contains(side)
+            });
+            assert!(counted, "no handshake was {outcome} on side {side}:\n{page}");
+        }
+    }
+    assert!(page.contains("muster_certificates_out_of_date_total{state=\"expired\"}"), "{page}");
 }
 
 /// A control node that demands certificates, and another control node.

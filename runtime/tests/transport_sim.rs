@@ -25,7 +25,12 @@ impl transport::Fabric for Simulated {
 
 fn suite(seed: u64) -> u64 {
     run(seed, |world| async move {
+        world.keep_trace();
         transport::check_all(&Simulated { world: world.clone(), booted: AtomicUsize::new(0) }).await;
+        let trace = world.take_trace();
+        for kind in [" full", " resumed", "is refused"] {
+            assert!(trace.iter().any(|line| line.contains("handshake") && line.contains(kind)), "none was{kind}");
+        }
         world.trace_hash()
     })
 }

@@ -54,7 +54,9 @@ impl Door {
                 _ => "failed",
             },
         );
-        if self.trust.may_say() {
+        // Whoever asks only whether somebody listens, as an election does, says nothing and goes.
+        let has_left = matches!(&error, TlsError::Handshake(io) if io.kind() == std::io::ErrorKind::UnexpectedEof);
+        if !has_left && self.trust.may_say() {
             tracing::warn!(%address, %error, "a connection is refused");
         }
         let TlsError::Refused(refusal) = &error else { return None };
