@@ -118,7 +118,7 @@ impl Coverage {
                     }
                 }
                 Change::Delete(Key::Finished(_)) => coverage.count("jobs forgotten"),
-                Change::Delete(_) => {}
+                Change::Delete(_) | Change::Audit(_) => {}
             }
         }
         for replica in &history.replicas {

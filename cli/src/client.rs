@@ -4,8 +4,11 @@
 //! nothing; no call outlives its deadline; the endpoint that answered last is asked first, also by the next command; one that hangs
 //! costs the first command a quarter of a second and the others nothing.
 
+mod channel;
 mod memory;
 mod race;
+
+pub use channel::Channel;
 
 use crate::failure::Failure;
 use memory::Memory;
@@ -14,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
@@ -44,11 +47,22 @@ impl Client {
     /// # Errors
     /// When an endpoint is not `host:port`, or there is none.
     pub fn new(endpoints: &[String], deadline: Duration) -> Result<Self, Failure> {
+        Client::with_token(endpoints, deadline, None)
+    }
+
+    /// The same, with a session or token that goes with every call.
+    ///
+    /// # Errors
+    /// As [`Client::new`], and when the token has characters that no token has.
+    pub fn with_token(endpoints: &[String], deadline: Duration, token: Option<&str>) -> Result<Self, Failure> {
+        let bearer = token.map(channel::bearer).transpose()?;
         if endpoints.is_empty() {
             return Err(Failure::field("endpoints", "is empty", "give at least one HOST:PORT"));
         }
-        let channels =
-            endpoints.iter().map(|text| Ok((text.clone(), channel_to(text)?))).collect::<Result<_, Failure>>()?;
+        let channels = endpoints
+            .iter()
+            .map(|text| Ok((text.clone(), channel_to(text)?.with(bearer.clone()))))
+            .collect::<Result<_, Failure>>()?;
         Ok(Client {
             endpoints: Arc::new(channels),
             current: Arc::default(),
@@ -76,6 +90,17 @@ impl Client {
     /// The endpoints, as given.
     pub fn endpoints(&self) -> impl Iterator<Item = &str> {
         self.endpoints.iter().map(|(text, _)| text.as_str())
+    }
+
+    /// A client for each endpoint by itself.
+    pub fn each(&self) -> impl Iterator<Item = Client> {
+        self.endpoints.iter().map(|endpoint| Client {
+            endpoints: Arc::new(vec![endpoint.clone()]),
+            current: Arc::default(),
+            proven: Arc::default(),
+            memory: Memory::default(),
+            deadline: self.deadline,
+        })
     }
 
     /// Another endpoint is asked next: this one has answered, but cannot have what is wanted.
@@ -201,7 +226,7 @@ pub fn channel_to(text: &str) -> Result<Channel, Failure> {
         return Err(bad());
     }
     let endpoint = Endpoint::from_shared(format!("http://{plain}")).map_err(|_| bad())?;
-    Ok(endpoint.connect_timeout(CONNECT_MAX).tcp_nodelay(true).connect_lazy())
+    Ok(Channel::from(endpoint.connect_timeout(CONNECT_MAX).tcp_nodelay(true).connect_lazy()))
 }
 
 /// The largest reply that is read.

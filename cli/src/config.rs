@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::spec::yaml;
 use serde::{Deserialize, Serialize};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where `muster dev` listens unless told otherwise.
@@ -24,10 +25,15 @@ pub struct Config {
     /// Output format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Format>,
+    /// A file with a session or token that goes with every call. It must be nobody else's to read.
+    #[serde(default, rename = "token-file", skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// The keys of the file, for naming the one that was meant.
-const KEYS: &[&str] = &["endpoints", "tenant", "output"];
+const KEYS: &[&str] = &["endpoints", "tenant", "output", "token-file"];
+/// Names a file with a session or token, before the configuration does.
+const TOKEN_FILE: &str = "MUSTER_TOKEN_FILE";
 
 impl Config {
     /// Reads `path`, or the usual place when none is given. A file that was named must be there.
@@ -44,6 +50,23 @@ impl Config {
             Err(error) if usual && error.kind() == std::io::ErrorKind::NotFound => Ok(Config::default()),
             Err(error) => Err(Failure::io(format!("reading configuration {}", path.display()), error)),
         }
+    }
+
+    /// The session or token that goes with every call, from `MUSTER_TOKEN_FILE` or the file that the configuration names.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or others can read it.
+    pub fn token(&self) -> Result<Option<String>, Failure> {
+        let named = std::env::var_os(TOKEN_FILE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let Some(path) = named.or_else(|| self.token_file.clone()) else { return Ok(None) };
+        let doing = || format!("reading the token file {}", path.display());
+        let meta = std::fs::metadata(&path).map_err(|error| Failure::io(doing(), error))?;
+        if meta.permissions().mode() & 0o077 != 0 {
+            let problem = format!("{} can be read by others", path.display());
+            return Err(Failure::field("token-file", problem, "chmod 600 it"));
+        }
+        let text = std::fs::read_to_string(&path).map_err(|error| Failure::io(doing(), error))?;
+        Ok(Some(text.trim().to_owned()))
     }
 
     /// From the file's text.

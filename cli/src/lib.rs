@@ -17,6 +17,7 @@ pub mod dev;
 pub mod event_file;
 pub mod failure;
 pub mod output;
+pub mod recovery;
 pub mod roles;
 pub mod spec;
 pub mod units;
@@ -123,6 +124,14 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Undrain(args) => commands::fleet::undrain(context, &args.nodes).await,
         Command::ClearGpu(args) => commands::fleet::clear_gpu(context, args).await,
         Command::RemoveNode(args) => commands::fleet::remove(context, &args.nodes).await,
+        Command::Recover(args) => commands::access::recover(context, args).await,
+        Command::WhoAmI => commands::access::who_am_i(context).await,
+        Command::Logout => commands::access::logout(context).await,
+        Command::Sessions(args) => commands::access::sessions(context, args).await,
+        Command::Token(command) => commands::access::token(context, command).await,
+        Command::Grant(command) => commands::access::grant(context, command).await,
+        Command::Access(command) => commands::access::access(context, command).await,
+        Command::Audit(command) => commands::audit::run(context, command).await,
         Command::Raft(command) => commands::raft::run(context, command).await,
         Command::Replay(args) if args.live => commands::replay_live::run(context, args).await,
         Command::Replay(args) => commands::replay::run(&context.out, args),

@@ -8,6 +8,10 @@ pub const CARDS_PER_TASK_MAX: u32 = 16;
 pub const NAME_BYTES_MAX: usize = 128;
 /// Nodes of one window: more than the largest cell that is planned for; each is a name in the command.
 pub const WINDOW_NODES_MAX: usize = 10_000;
+/// Bytes of a principal or of who is granted something: a kind, a tenant's path and a name.
+pub const SUBJECT_BYTES_MAX: usize = 16 + TENANT_PATH_BYTES_MAX + 1 + NAME_BYTES_MAX;
+/// Address ranges from which a token is taken: the networks of a site.
+pub const TOKEN_RANGES_MAX: usize = 16;
 /// Levels of the quota tree.
 pub const TENANT_DEPTH_MAX: usize = 8;
 /// Bytes of a tenant's path: eight levels of names that people can still read.

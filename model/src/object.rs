@@ -8,6 +8,7 @@ mod kinds;
 
 pub use kinds::{Key, KeyBytes, Object, Replicated};
 
+use crate::identity::{AccessMode, AuditRecord};
 use crate::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use crate::job::Job;
 use serde::{Deserialize, Serialize};
@@ -80,7 +81,27 @@ pub struct Meta {
     /// In how many seconds past use comes to count half in the order of tenants; 0: it does not count.
     #[serde(default)]
     pub half_life_s: u64,
+    /// Whether the cluster asks who calls.
+    #[serde(default)]
+    pub access: AccessMode,
+    /// Next grant or credential.
+    #[serde(default)]
+    pub next_credential: u64,
+    /// Records of the audit so far: the number of the last one.
+    #[serde(default)]
+    pub audited: u64,
+    /// The hash of the last record.
+    #[serde(default)]
+    pub audit_head: [u8; 32],
+    /// The number of the last record that was forgotten.
+    #[serde(default)]
+    pub audit_trimmed: u64,
 }
+
+/// A number from a counter of the state: of a grant, a credential, a record of the audit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Number(pub u64);
 
 /// A finished job as the history orders them: by when they ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -117,6 +138,8 @@ pub enum Change {
     Delete(Key),
     /// The job is over: it leaves memory and enters the history on disk, with this last value.
     Retire(Box<Job>),
+    /// A record of the audit: it enters the disk and no memory.
+    Audit(Box<AuditRecord>),
 }
 
 impl Change {

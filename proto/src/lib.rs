@@ -13,5 +13,12 @@ pub mod v1 {
     tonic::include_proto!("muster.v1");
 }
 
+/// The call whose path this is; none of another package, and none that does not exist.
+#[must_use]
+pub fn rpc(path: &str) -> Option<muster_model::Rpc> {
+    use muster_model::Rpc;
+    include!(concat!(env!("OUT_DIR"), "/rpcs.rs"))
+}
+
 /// The compiled descriptors, for the reflection service.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));

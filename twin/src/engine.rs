@@ -428,5 +428,6 @@ fn kind(reject: &Reject) -> &'static str {
         Reject::NotPreemptible { .. } => "not preemptible",
         Reject::EndUnknown { .. } => "end unknown",
         Reject::CannotGrow { .. } => "cannot grow",
+        Reject::Denied(_) => "denied",
     }
 }

@@ -90,7 +90,7 @@ impl Records {
                 _ => {}
             },
             Change::Delete(Key::Allocation(id)) => self.released(now_ms, *id),
-            Change::Delete(_) => {}
+            Change::Delete(_) | Change::Audit(_) => {}
             Change::Retire(job) => self.retired(now_ms, job),
         }
     }

@@ -156,6 +156,7 @@ impl Servers {
             sessions: SessionConfig::default(),
             // So few that jobs are forgotten in every run.
             history: HistoryConfig { keep_max: KEPT_JOBS, ..HistoryConfig::default() },
+            ..ControlConfig::new(id, endpoint)
         };
         let starting = host.spawn({
             let host = host.clone();

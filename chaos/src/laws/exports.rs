@@ -58,6 +58,7 @@ fn state_at(history: &History, at: Revision) -> BTreeMap<Key, Object> {
             Change::Put(object) => drop(objects.insert(object.key(), *object)),
             Change::Delete(key) => drop(objects.remove(&key)),
             Change::Retire(job) => drop(objects.remove(&Key::Job(job.id))),
+            Change::Audit(_) => {}
         }
     }
     objects

@@ -29,7 +29,7 @@ fn acknowledgements(history: &History, findings: &mut Findings) {
                 _ => None,
             },
             Change::Retire(job) => Some(job.id),
-            Change::Delete(_) => None,
+            Change::Delete(_) | Change::Audit(_) => None,
         })
         .collect();
     let mut owners: BTreeMap<JobId, &str> = BTreeMap::new();
@@ -90,7 +90,7 @@ fn ids(history: &History, findings: &mut Findings) {
                     format!("revision {revision}: job {} was forgotten before its end", job.id)
                 });
             }
-            Change::Delete(_) => {}
+            Change::Delete(_) | Change::Audit(_) => {}
         }
     }
 }
@@ -123,7 +123,7 @@ fn attempts(history: &History, findings: &mut Findings) {
                     format!("revision {revision}: job {} ended and still holds {held:?}", job.id)
                 });
             }
-            Change::Delete(_) => {}
+            Change::Delete(_) | Change::Audit(_) => {}
         }
     }
 }

@@ -142,7 +142,7 @@ fn job_events(history: &History) -> Vec<(Revision, JobId)> {
             _ => None,
         },
         Change::Retire(job) => Some(job.id),
-        Change::Delete(_) => None,
+        Change::Delete(_) | Change::Audit(_) => None,
     };
     history.log.iter().flat_map(|(at, changes)| changes.iter().filter_map(of).map(move |job| (*at, job))).collect()
 }

@@ -19,7 +19,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
                     _ => continue,
                 },
                 Change::Retire(job) => job.id,
-                Change::Delete(_) => continue,
+                Change::Delete(_) | Change::Audit(_) => continue,
             };
             all.push((*revision, job));
         }

@@ -2,6 +2,7 @@
 //!
 //! What must stay true: flags and file keys are the same words; every option that waits says for how long.
 
+pub mod access;
 pub mod admin;
 pub mod bench;
 pub mod events;
@@ -189,6 +190,27 @@ pub enum Command {
     ClearGpu(admin::ClearGpu),
     /// Remove nodes from the fleet; no job may run on them
     RemoveNode(admin::NodeNames),
+    /// Show who you are to the cluster, and what you may do
+    #[command(name = "whoami")]
+    WhoAmI,
+    /// End your session
+    Logout,
+    /// List sessions
+    Sessions(access::Sessions),
+    /// Manage tokens: what programs prove themselves with
+    #[command(subcommand)]
+    Token(access::Token),
+    /// Manage grants: who may do what, and where
+    #[command(subcommand)]
+    Grant(access::Grant),
+    /// Say whether the cluster asks who calls
+    #[command(subcommand)]
+    Access(access::Access),
+    /// Make an admin session for an hour, on the machine of a control node
+    Recover(access::Recover),
+    /// Show who changed what, and check that the record of it is whole
+    #[command(subcommand)]
+    Audit(access::Audit),
     /// Show the state of the control nodes, and change the membership
     #[command(subcommand)]
     Raft(admin::Raft),

@@ -4,6 +4,7 @@
 //! endpoint is asked for its own state, which it answers by itself and at once. What must stay true: no call is sent to an endpoint
 //! that has not answered while another one has; a healthy first endpoint costs one short question.
 
+use super::Channel;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use muster_proto::v1;
@@ -11,7 +12,7 @@ use muster_proto::v1::admin_client::AdminClient;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
-use tonic::transport::Channel;
+use tonic::Code;
 
 /// What each endpoint is given before the next one is asked as well: many times what a healthy one takes, and hardly noticed by a
 /// person.
@@ -64,6 +65,8 @@ async fn health(channel: Channel) -> Health {
     match tokio::time::timeout(ANSWER_MAX, admin.raft_status(v1::RaftStatusRequest {})).await {
         Ok(Ok(status)) if status.get_ref().leader.is_some() => Health::Led,
         Ok(Ok(_)) => Health::Unled,
+        // It is there, and judges its callers by a state that it has.
+        Ok(Err(status)) if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) => Health::Led,
         Ok(Err(_)) | Err(_) => Health::Silent,
     }
 }

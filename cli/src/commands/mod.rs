@@ -3,6 +3,8 @@
 //! What must stay true: a command asks the API and prints; it decides nothing that the fleet decides. What-if and replays decide for fleets that are
 //! not there, with the fleet's own cores.
 
+pub mod access;
+pub mod audit;
 pub mod bench;
 pub mod cancel;
 pub mod checkpoint;
@@ -60,7 +62,7 @@ impl Context {
         let endpoints = endpoints(global, &config);
         let deadline = Duration::from_secs(global.timeout.map_or(20, |timeout| timeout.0.max(1)));
         Ok(Context {
-            client: Client::new(&endpoints, deadline)?.remembering(),
+            client: Client::with_token(&endpoints, deadline, config.token()?.as_deref())?.remembering(),
             out: Out::new(global.output.or(config.output).unwrap_or_default(), global.color),
             consistency: if global.stale { Consistency::Stale } else { Consistency::Linearizable },
             config,

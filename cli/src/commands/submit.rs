@@ -115,7 +115,8 @@ pub async fn submit(
 }
 
 /// The name of whoever runs this command, where the system knows one that the cluster takes.
-fn login_name() -> Option<String> {
+#[must_use]
+pub fn login_name() -> Option<String> {
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten()?;
     (!user.name.is_empty() && !user.name.contains(char::is_whitespace)).then_some(user.name)
 }

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A data folder.
@@ -46,6 +47,26 @@ impl Folder {
     #[must_use]
     pub fn config(&self) -> PathBuf {
         self.0.join("config.yaml")
+    }
+
+    /// The session of this machine's user.
+    #[must_use]
+    pub fn token(&self) -> PathBuf {
+        self.0.join("session.token")
+    }
+
+    /// Writes it, for nobody else to read.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_token(&self, token: &str) -> Result<(), Failure> {
+        let draft = self.token().with_extension("new");
+        let write = || {
+            let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            file.write_all(format!("{token}\n").as_bytes())?;
+            std::fs::rename(&draft, self.token())
+        };
+        write().map_err(|error| Failure::io(format!("writing {}", self.token().display()), error))
     }
 
     /// What the simulated hosts are like.

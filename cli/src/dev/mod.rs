@@ -9,6 +9,7 @@ pub mod folder;
 pub mod plan;
 pub mod ports;
 pub mod ready;
+pub mod session;
 pub mod settings;
 pub mod tasks;
 
@@ -64,7 +65,7 @@ pub fn run(args: &Dev) -> Result<(), Failure> {
 async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest: Duration) -> Result<(), Failure> {
     let began = Instant::now();
     let endpoints = plan::endpoints(&settings, ports);
-    let config = Config { endpoints: endpoints.clone(), tenant: Some(FIRST_TENANT.to_owned()), output: None };
+    let config = Config { endpoints: endpoints.clone(), tenant: Some(FIRST_TENANT.to_owned()), ..Config::default() };
     folder.write_config(&config)?;
     note(&format!("muster dev: starting {}", settings.words()));
 
@@ -75,10 +76,9 @@ async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest:
         let supervised = Supervised::new(role, folder, registry.clone(), phases.clone(), rest);
         running.push(tokio::spawn(supervised.run()));
     }
-    let client = Client::new(&endpoints, CALL_MAX)?;
     let end = tokio::select! {
         signal = told_to_stop() => signal.map_err(|error| Failure::io("listening for signals", error)),
-        result = attend(folder, &mut settings, &client, began) => match result {
+        result = attend(folder, &mut settings, config, began) => match result {
             Ok(never) => match never {},
             Err(failure) => Err(failure),
         },
@@ -110,9 +110,15 @@ async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest:
 async fn attend(
     folder: &Folder,
     settings: &mut Settings,
-    client: &Client,
+    mut config: Config,
     began: Instant,
 ) -> Result<std::convert::Infallible, Failure> {
+    let token = session::begin(folder, settings).await?;
+    if token.is_some() {
+        config.token_file = Some(folder.token());
+        folder.write_config(&config)?;
+    }
+    let client = &Client::with_token(&config.endpoints, CALL_MAX, token.as_deref())?;
     ready::wait(client, settings, began).await;
     if !settings.bootstrapped {
         let tenant = v1::TenantEdit { path: FIRST_TENANT.to_owned(), ..Default::default() };
@@ -122,5 +128,8 @@ async fn attend(
     }
     // Whoever read this may have gone: then nobody wants the cluster either.
     Out::new(Format::Table, Colour::Never).line(&ready::welcome(folder, settings, client, began.elapsed()))?;
+    if token.is_some() {
+        session::keep(folder, settings).await;
+    }
     std::future::pending().await
 }

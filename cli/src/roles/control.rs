@@ -2,6 +2,7 @@
 
 use crate::args::roles::Control;
 use crate::failure::Failure;
+use crate::recovery;
 use crate::roles::{self, http, told_to_stop};
 use anyhow::{Context, bail};
 use muster_control_server::consensus::AdminError;
@@ -45,6 +46,7 @@ async fn serve(args: &Control) -> anyhow::Result<()> {
     let health =
         move || if watched.is_healthy() { Ok(()) } else { Err("this control node knows no leader".to_owned()) };
     http::serve(args.common.http.as_deref(), Arc::new(health), None).await?;
+    recovery::serve(&args.data, node.clone())?;
     // The first of the named voters asks the others; they wait to be asked.
     if args.bootstrap.iter().map(|(id, _)| *id).min() == Some(args.id) {
         bootstrap(&node, args.bootstrap.iter().cloned().collect()).await;

@@ -3,6 +3,7 @@
 //! What must stay true: field names of JSON and YAML are part of the interface; amounts carry their unit in the name, GPU amounts
 //! are in cards; tables are made from the same views, so the two cannot disagree.
 
+pub mod access;
 pub mod attempt;
 pub mod classes;
 pub mod detail;

@@ -46,6 +46,24 @@ pub const START_FAULTS_FORGIVEN_AFTER_MS: u64 = 3_600_000;
 pub const ERRORS_SHOWN_MAX: usize = 20;
 /// Cells: one for every few nodes of the largest fleet would still be fewer.
 pub const CELLS_MAX: usize = 4_096;
+/// Grants: several for each user and team of a large organisation.
+pub const GRANTS_MAX: usize = 65_536;
+/// Sessions of one user; the oldest ends when there are more.
+pub const SESSIONS_PER_USER_MAX: usize = 16;
+/// Sessions and tokens in all: some for each user and service of a large organisation.
+pub const CREDENTIALS_MAX: usize = 131_072;
+/// Tokens for services of one tenant.
+pub const TOKENS_PER_TENANT_MAX: usize = 256;
+/// How long a session may be valid: a working day. Groups are as old as the session.
+pub const SESSION_TTL_MS_MAX: u64 = 8 * 3_600_000;
+/// How long a right may last that a control node gives to whoever has its machine: an hour, and what clocks differ by.
+pub const RECOVERY_TTL_MS_MAX: u64 = 3_660_000;
+/// How long a token may be valid: a year.
+pub const TOKEN_TTL_MS_MAX: u64 = 366 * 24 * 3_600_000;
+/// Groups of a session: what an identity provider says of one person.
+pub const GROUPS_MAX: usize = 256;
+/// Records of the audit that one command forgets.
+pub const AUDIT_TRIM_MAX: u64 = 10_000;
 /// Pools.
 pub const POOLS_MAX: usize = 4_096;
 /// Device classes: a handful per model and team.

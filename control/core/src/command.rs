@@ -3,6 +3,7 @@
 //! A command carries everything that its decision needs beside the state itself: chosen names, hashes, times of issue. Commands
 //! are stored in the log, so variants are only ever added at the end.
 
+use muster_model::identity::{AccessMode, Author, CredentialKind, Principal, Role, Subject};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::node::Withheld;
 use muster_model::node::{NodeSpec, Pool};
@@ -320,6 +321,91 @@ pub enum Command {
         /// All of it.
         links: NodeLinks,
     },
+    /// Gives somebody a right.
+    PutGrant {
+        /// Who.
+        subject: Subject,
+        /// What they may do.
+        role: Role,
+        /// On which tenant and below, by path; `None`: at the root of the tree, or on the fleet.
+        at: Option<String>,
+        /// Until when, in ms since the Unix epoch.
+        until_ms: Option<u64>,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Takes a right away.
+    RevokeGrant {
+        /// Which.
+        id: u64,
+    },
+    /// Lets somebody prove who they are with a secret.
+    PutCredential {
+        /// A session, for which the control node vouches that proposes it, or a token.
+        kind: CredentialKind,
+        /// Whom it proves.
+        principal: Principal,
+        /// Groups of a session.
+        groups: Vec<String>,
+        /// SHA-256 of the secret.
+        secret_sha256: [u8; 32],
+        /// How long it is valid.
+        ttl_ms: u64,
+        /// What a token may do, and on which tenant.
+        scope: Option<(Role, String)>,
+        /// Address ranges from which it is taken; empty: from everywhere.
+        from: Vec<String>,
+        /// For people.
+        note: String,
+    },
+    /// Ends a session or a token.
+    RevokeCredential {
+        /// Which.
+        id: u64,
+    },
+    /// Says whether the cluster asks who calls.
+    SetAccess {
+        /// From now on.
+        mode: AccessMode,
+    },
+    /// Forgets records of the audit, the oldest first. How long they are kept is a setting of the leader.
+    TrimAudit {
+        /// The last that is forgotten.
+        through: u64,
+    },
+    /// A control node says how far its own chain of refusals goes.
+    CommitAuditHead {
+        /// Which.
+        member: u64,
+        /// Its last record.
+        number: u64,
+        /// That record's hash.
+        hash: [u8; 32],
+    },
+    /// A command of somebody: judged again where it is decided, and remembered.
+    Authored {
+        /// Who, as the node found out that received the call.
+        author: Author,
+        /// What they want.
+        command: Box<Command>,
+    },
+}
+
+impl Command {
+    /// The command itself, and who made it; nobody has made what the cluster does by itself.
+    #[must_use]
+    pub fn parts(&self) -> (Option<&Author>, &Command) {
+        match self {
+            Command::Authored { author, command } => (Some(author), command),
+            command => (None, command),
+        }
+    }
+
+    /// The same, as `author` says.
+    #[must_use]
+    pub fn by(self, author: Author) -> Command {
+        Command::Authored { author, command: Box::new(self) }
+    }
 }
 
 /// A binding with the lease under which a shard proposes it. Its layout in the log is that of these fields.

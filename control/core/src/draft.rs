@@ -6,6 +6,7 @@
 
 use crate::outcome::Done;
 use crate::state::State;
+use muster_model::identity::Author;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::{Key, Meta};
 use muster_model::{Allocation, Change, Job, MoveRecord, Node, Object, Outcome, RunTimes};
@@ -25,6 +26,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) state: &'a State,
     /// The command's time: the latest that any command carried.
     pub(crate) now_ms: u64,
+    /// Who asks for it; nobody where the cluster does it by itself.
+    pub(crate) author: Option<&'a Author>,
     /// Counters, as they will be.
     pub(crate) meta: Meta,
     order: Vec<Key>,
@@ -39,7 +42,7 @@ impl<'a> Draft<'a> {
 
     /// The same at exactly `now_ms`, also when the state's time is ahead of it.
     pub(crate) fn at(state: &'a State, now_ms: u64) -> Self {
-        Draft { state, now_ms, meta: state.meta.clone(), order: Vec::new(), staged: BTreeMap::new() }
+        Draft { state, now_ms, author: None, meta: state.meta.clone(), order: Vec::new(), staged: BTreeMap::new() }
     }
 
     /// The object has this value from now on.

@@ -3,6 +3,7 @@
 //! What must stay true: commands are decided in order, each seeing what those before it changed; a refused one leaves no trace
 //! (law 11); the changes that are returned are exactly those that were applied.
 
+use crate::audit;
 use crate::classes;
 use crate::command::Command;
 use crate::entry::{Decided, Entry};
@@ -10,6 +11,7 @@ use crate::plan::plan;
 use crate::state::State;
 use crate::use_histories;
 use muster_model::ids::AllocationId;
+use muster_model::object::Meta;
 use muster_model::{Change, Object};
 
 /// What an entry came to.
@@ -30,10 +32,12 @@ pub fn execute(state: &mut State, entry: &Entry) -> Executed {
     for command in &entry.commands {
         // What was freed is given to what runs before new work is charged; else once, at the end, so that the first in order come first
         // whatever the entry's commands freed one after the other.
-        if matches!(command, Command::Bind(_) | Command::Preempt { .. }) {
+        if matches!(command.parts().1, Command::Bind(_) | Command::Preempt { .. }) {
             settle(state, entry, (&mut raised, first_new), &mut executed);
         }
         let decided = plan(state, entry.now_ms, command).map(|(changes, done)| {
+            // What changes nothing (a repetition that is answered again) is not told twice.
+            let changed = !changes.is_empty();
             for change in changes {
                 state.apply(&change);
                 if is_meta(&change) {
@@ -43,6 +47,12 @@ pub fn execute(state: &mut State, entry: &Entry) -> Executed {
                 }
             }
             raised |= matches!(command, Command::RaiseFeatureLevel { .. });
+            if changed && let Some(record) = audit::record(state, entry.now_ms.max(state.meta.now_ms), command, &done) {
+                let meta = Meta { audited: record.number, audit_head: record.hash, ..state.meta.clone() };
+                state.apply(&Change::put(Object::Meta(meta)));
+                meta_moved = true;
+                executed.changes.push(Change::Audit(Box::new(record)));
+            }
             done
         });
         executed.decided.push(decided);

@@ -3,11 +3,13 @@
 //! What must stay true: everything here is derived from the objects alone and emptied entries are removed, so an index that was
 //! kept up change by change equals one that was built from the objects at once (a test and [`crate::State::check`] compare them).
 
+mod access;
 mod cells;
 mod classes;
 mod requests;
 mod starts;
 
+pub use access::AccessIndex;
 pub(crate) use cells::wanted;
 pub use cells::{CardShape, CellIndex, NodeShape, Shapes, tasks_on};
 pub use classes::ClassIndex;
@@ -99,6 +101,8 @@ pub struct Index {
     pub released_usage: BTreeSet<(u64, AllocationId)>,
     /// Live jobs by what decides when they may start.
     pub starts: StartIndex,
+    /// Grants and credentials.
+    pub access: AccessIndex,
     /// Names of the windows that each node is in.
     windows: BTreeMap<NodeId, BTreeSet<String>>,
 }

@@ -7,6 +7,9 @@ use muster_model::FieldError;
 /// Quotas that hold: since this level allocations record who pays for them, and attempts can be preempted. Conditions of a job's start; arrays; requeue and updates.
 pub(crate) const QUOTAS: u32 = 3;
 
+/// Identities: grants, credentials, who has made a command, the audit.
+pub(crate) const ACCESS: u32 = 4;
+
 pub(crate) fn has(state: &State, level: u32) -> bool {
     state.meta.feature_level >= level
 }

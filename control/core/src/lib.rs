@@ -9,6 +9,8 @@
 //! - ids come from counters in the state, so no id is ever used twice (law 5);
 //! - no clock, random number, file, socket or async runtime is known here.
 
+mod audit;
+pub mod authz;
 pub mod bounds;
 mod check;
 mod check_quota;
@@ -25,6 +27,7 @@ mod level;
 pub mod outcome;
 pub mod plan;
 pub mod quota;
+pub mod rate;
 pub mod reason;
 pub mod reject;
 pub mod request_table;
@@ -36,6 +39,7 @@ mod use_histories;
 pub mod victim_fault;
 mod windows;
 
+pub use audit::link as audit_link;
 pub use command::{Command, LeasedBinding, TaskReport};
 pub use desired::DesiredTask;
 pub use entry::{Decided, Entry};

@@ -75,4 +75,9 @@ pub enum Done {
         /// Why, for people, with what to do.
         why: String,
     },
+    /// A grant or a credential is there.
+    Numbered {
+        /// Its id.
+        id: u64,
+    },
 }

@@ -3,9 +3,11 @@
 //! One family of operations per file; this one only routes. What must stay true: nothing but the state, the command and the
 //! entry's time is read, and a refusal leaves nothing behind.
 
+mod access;
 mod array_edits;
 mod arrays;
 mod attempts;
+mod audit;
 mod bind;
 mod bypass;
 mod cancel;
@@ -18,6 +20,7 @@ mod clean_ups;
 mod clock;
 mod conditions;
 mod consequences;
+mod credentials;
 mod dependents;
 mod due;
 mod growth;
@@ -63,10 +66,15 @@ pub use windows::drain_name;
 /// # Errors
 /// A typed refusal; nothing has changed then.
 pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change>, Done), Reject> {
+    let (author, command) = command.parts();
     let mut draft = match command {
         Command::ResetClock => Draft::at(state, now_ms),
         _ => Draft::new(state, now_ms),
     };
+    draft.author = author;
+    if let Some(author) = author {
+        access::judge(state, draft.now_ms, author, command)?;
+    }
     let d = &mut draft;
     let done = match command {
         Command::Submit { request_id, issued_ms, payload_hash, specs, ended } => {
@@ -117,6 +125,21 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::ReportLinks { node, epoch, links } => joining::report_links(d, *node, *epoch, links),
         Command::ClearGpu { node, gpu, reason } => nodes::clear_gpu(d, *node, *gpu, reason),
         Command::SetArrayLimit { job, max_running } => array_edits::set_limit(d, *job, *max_running),
+        Command::PutGrant { subject, role, at, until_ms, reason } => {
+            access::grant(d, subject, *role, at.as_deref(), *until_ms, reason)
+        }
+        Command::RevokeGrant { id } => access::revoke_grant(d, *id),
+        Command::PutCredential { kind, principal, groups, secret_sha256, ttl_ms, scope, from, note } => {
+            let secret = credentials::Secret { kind: *kind, sha256: *secret_sha256, ttl_ms: *ttl_ms };
+            let scope = scope.as_ref().map(|(role, at)| (*role, at.as_str()));
+            credentials::put(d, secret, credentials::Of { principal, groups, scope, from, note })
+        }
+        Command::RevokeCredential { id } => credentials::revoke(d, *id),
+        Command::SetAccess { mode } => access::set_mode(d, *mode),
+        Command::CommitAuditHead { member, number, hash } => audit::commit_head(d, *member, *number, *hash),
+        Command::TrimAudit { through } => audit::trim(d, *through),
+        // Taken apart above; a second wrapping has been refused.
+        Command::Authored { .. } => Err(access::wrapped_twice()),
     }?;
     consequences::draw(d);
     Ok(draft.finish(done))

@@ -1,5 +1,6 @@
 //! Why a command was refused. Every variant carries what was expected and what was there.
 
+use crate::authz::Denied;
 use crate::growth_fault::GrowthFault;
 use crate::reason::Reason;
 use crate::shape_fault::ShapeFault;
@@ -147,6 +148,9 @@ pub enum Reject {
         /// Why not.
         why: GrowthFault,
     },
+    /// Whoever asks may not.
+    #[error(transparent)]
+    Denied(Denied),
 }
 
 impl Reject {
@@ -163,6 +167,12 @@ impl Reject {
     /// Shorthand.
     pub fn not_found(what: &str, id: impl ToString) -> Self {
         Reject::NotFound { what: what.to_owned(), id: id.to_string() }
+    }
+}
+
+impl From<Denied> for Reject {
+    fn from(denied: Denied) -> Self {
+        Reject::Denied(denied)
     }
 }
 

@@ -13,7 +13,7 @@ use kept::{Derived, Kept, Table};
 use muster_model::capacity::Capacity;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::{Key, Meta};
-use muster_model::{Change, Object, Pool};
+use muster_model::{AccessMode, Change, Object, Pool};
 use std::collections::BTreeMap;
 
 /// Makes the state out of the table of kinds.
@@ -97,6 +97,11 @@ impl State {
             finished_kept: 0,
             finished_forgotten: 0,
             half_life_s: 0,
+            access: AccessMode::Open,
+            next_credential: 0,
+            audited: 0,
+            audit_head: [0; 32],
+            audit_trimmed: 0,
         })
     }
 
@@ -156,6 +161,7 @@ impl State {
             Change::Put(object) => self.put(Object::clone(object)),
             Change::Delete(key) => self.delete(key),
             Change::Retire(job) => self.delete(&Key::Job(job.id)),
+            Change::Audit(_) => {}
         }
     }
 }

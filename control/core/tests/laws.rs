@@ -878,6 +878,7 @@ fn histories_reach_what_they_are_meant_to_test() {
                         _ => continue,
                     },
                     Change::Delete(_) => "deleted",
+                    Change::Audit(_) => "audited",
                 };
                 *seen.entry(word).or_default() += 1;
             }

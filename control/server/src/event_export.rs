@@ -190,6 +190,7 @@ fn put(objects: &mut BTreeMap<Key, Object>, change: Change) {
         Change::Put(object) => drop(objects.insert(object.key(), *object)),
         Change::Delete(key) => drop(objects.remove(&key)),
         Change::Retire(job) => drop(objects.remove(&Key::Job(job.id))),
+        Change::Audit(_) => {}
     }
 }
 

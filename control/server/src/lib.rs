@@ -5,13 +5,16 @@
 
 mod api;
 pub mod consensus;
+mod denials;
 pub mod event_export;
 pub mod history;
 pub mod leases;
 pub mod node;
+pub mod recovery;
 mod services;
 pub mod sessions;
 
+pub use api::rates::CallRates;
 pub use consensus::copied;
 pub use consensus::{Consensus, ConsensusConfig, PlantedBug};
 pub use history::HistoryConfig;

@@ -3,15 +3,18 @@
 //!
 //! What must stay true: where machines have an endpoint of their own, nothing that only machines may do is reached at the other one.
 
+use crate::api::rates::CallRates;
 use crate::consensus::{Consensus, ConsensusConfig, OpenError};
+use crate::denials::Denials;
 use crate::history::HistoryConfig;
 use crate::leases::LeaseConfig;
 use crate::leases::leader::LeaderLeases;
 use crate::leases::renewals::{Carrier, Renewals};
+use crate::recovery::{self, RecoveryError};
 use crate::services::{self, App};
 use crate::sessions::{Hub, SessionConfig, dispatch};
 use muster_runtime::pki::Admit;
-use muster_runtime::{Admission, Host, NetError, Serving, Transport};
+use muster_runtime::{Admission, DiskError, Host, NetError, Serving, Transport};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +46,8 @@ pub struct ControlConfig {
     pub history: HistoryConfig,
     /// Sessions of agents.
     pub sessions: SessionConfig,
+    /// How often callers may call a closed cluster.
+    pub rates: CallRates,
 }
 
 /// An endpoint for control nodes, shards and agents.
@@ -72,6 +77,7 @@ impl ControlConfig {
             leases: LeaseConfig::default(),
             history: HistoryConfig::default(),
             sessions: SessionConfig::default(),
+            rates: CallRates::default(),
         }
     }
 }
@@ -85,6 +91,9 @@ pub enum StartError {
     /// Its address.
     #[error(transparent)]
     Net(#[from] NetError),
+    /// Its record of refusals.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 }
 
 /// A running control node. Dropping it leaves it running; [`ControlNode::shutdown`] ends it in order.
@@ -120,6 +129,7 @@ impl ControlNode {
             stop.clone(),
         );
         host.spawn(dispatch::run(Arc::clone(&hub)));
+        let denials = Denials::start(&host, consensus.clone())?;
         let app = App::new(
             host.clone(),
             consensus.clone(),
@@ -127,6 +137,8 @@ impl ControlNode {
             renewals,
             hub,
             config.leases.clone(),
+            config.rates,
+            denials,
             stop.clone(),
         );
         host.spawn(services::past::run(app.clone()));
@@ -209,6 +221,14 @@ impl ControlNode {
     #[must_use]
     pub fn agent_sessions(&self) -> usize {
         self.app.hub.count()
+    }
+
+    /// A session for whoever has this machine: admin of the root of the tree, operator and auditor, for an hour.
+    ///
+    /// # Errors
+    /// [`RecoveryError`], above all without a quorum.
+    pub async fn recovery_session(&self, user: &str) -> Result<String, RecoveryError> {
+        recovery::session(&self.app.consensus, &self.app.host.chance, user).await
     }
 
     /// Resolves with the reason when the node has ended, by [`ControlNode::shutdown`] or because its disk or core failed.

@@ -3,7 +3,7 @@
 //! What must stay true: rows are added at the end, and none is changed or removed. [`Object`] and [`Key`] are stored by the places of their
 //! variants, and stored objects are found by the number of their kind.
 
-use super::{FinishedJob, Meta};
+use super::{FinishedJob, Meta, Number};
 use crate::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +50,18 @@ macro_rules! replicated_kinds {
                 "Moves that were executed, by the allocation of the gang that they were for.";
             18 UseHistory by $crate::ids::TenantId: $crate::use_history::UseHistory, |it| it.tenant, in use_histories,
                 "What was used above guarantees, by tenant, where a half-life is set.";
+            30 Grant by $crate::object::Number: $crate::identity::Grant, |it| $crate::object::Number(it.id), in grants,
+                "Rights.";
+            31 Credential by $crate::object::Number: $crate::identity::Credential, |it| $crate::object::Number(it.id), in credentials,
+                "Sessions and service tokens.";
+            32 Machine by String: $crate::identity::Machine, |it| it.principal.to_string(), in machines,
+                "Identities of machines, by principal.";
+            33 JoinToken by $crate::object::Number: $crate::identity::JoinToken, |it| $crate::object::Number(it.id), in join_tokens,
+                "Join tokens.";
+            34 AuditHead by $crate::object::Number: $crate::identity::AuditHead, |it| $crate::object::Number(it.member), in audit_heads,
+                "How far each control node's chain of refusals goes.";
+            254 Audited by $crate::object::Number,
+                "Records of the audit, which are on disk and in no replica's memory.";
         }
     };
 }
@@ -144,7 +156,7 @@ macro_rules! numbers {
         })*
     };
 }
-numbers!(TenantId, CellId, NodeId, JobId, AllocationId);
+numbers!(TenantId, CellId, NodeId, JobId, AllocationId, Number);
 
 impl KeyBytes for String {
     fn key_bytes(&self) -> impl AsRef<[u8]> + '_ {

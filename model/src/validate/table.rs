@@ -11,9 +11,9 @@ use crate::bounds::{
     COMMAND_BYTES_MAX, DEPENDENCIES_MAX, ENV_MAX, GPUS_PER_NODE_MAX, INTERVALS_PER_MESSAGE_MAX, JOBS_PER_SUBMIT_MAX,
     LABELS_MAX, LEASES_PER_RENEW_MAX, LOG_PIECE_BYTES_MAX, MIG_SLICES_MAX, NAME_BYTES_MAX, NICS_PER_NODE_MAX,
     NODE_LINKS_BYTES_MAX, PAGE_TOKEN_BYTES_MAX, PATH_BYTES_MAX, PREEMPTS_MAX, PROPOSALS_PER_CALL_MAX, REASON_BYTES_MAX,
-    REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX, SHARD_NAME_BYTES_MAX, TASKS_MAX, TENANT_PATH_BYTES_MAX,
-    TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX, VICTIMS_PER_PREEMPT_MAX, WINDOW_NODES_MAX, WITHHELD_MAX, WORD_BYTES_MAX,
-    WORDS_MAX,
+    REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX, SHARD_NAME_BYTES_MAX, SUBJECT_BYTES_MAX, TASKS_MAX,
+    TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX, TOKEN_RANGES_MAX, VICTIMS_PER_PREEMPT_MAX,
+    WINDOW_NODES_MAX, WITHHELD_MAX, WORD_BYTES_MAX, WORDS_MAX,
 };
 use crate::image::{IMAGE_BYTES_MAX, MOUNT_BYTES_MAX, MOUNTS_MAX};
 use crate::moves::MOVED_JOBS_MAX;
@@ -255,7 +255,28 @@ const AGENTS: &[Row] = &[
     ("LogData", "error", text(REASON_BYTES_MAX)),
 ];
 
+/// Identities and the audit.
+const ACCESS: &[Row] = &[
+    ("CreateTokenRequest", "service", text(SUBJECT_BYTES_MAX)),
+    ("CreateTokenRequest", "role", WORD),
+    ("CreateTokenRequest", "from", Bound::Texts { items_max: TOKEN_RANGES_MAX, bytes_max: WORD_BYTES_MAX }),
+    ("CreateTokenRequest", "note", TEXT),
+    ("ListTokensRequest", "under", PATH),
+    ("GrantRequest", "subject", text(SUBJECT_BYTES_MAX)),
+    ("GrantRequest", "role", WORD),
+    ("GrantRequest", "tenant", PATH),
+    ("GrantRequest", "reason", TEXT),
+    ("ListGrantsRequest", "under", PATH),
+    ("ListGrantsRequest", "subject", text(SUBJECT_BYTES_MAX)),
+    ("ListGrantsRequest", "page_token", TOKEN),
+    ("SecureRequest", "access", WORD),
+    ("AuditQueryRequest", "tenant", PATH),
+    ("AuditQueryRequest", "principal", text(SUBJECT_BYTES_MAX)),
+    ("AuditQueryRequest", "page_token", TOKEN),
+    ("DenialsRequest", "page_token", TOKEN),
+];
+
 /// Every row.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    [JOBS, TENANTS, FLEET, SHARDS, AGENTS].into_iter().flatten()
+    [JOBS, TENANTS, FLEET, SHARDS, AGENTS, ACCESS].into_iter().flatten()
 }

@@ -15,6 +15,7 @@ pub fn change_to_wire(change: &Change) -> Option<v1::WatchChange> {
     let wire = match change {
         Change::Put(object) => return object_to_wire(object),
         Change::Retire(job) => Wire::JobGone(job.id.0),
+        Change::Audit(_) => return None,
         Change::Delete(key) => match key {
             Key::Tenant(id) => Wire::TenantGone(id.0),
             Key::Pool(name) => Wire::PoolGone(name.clone()),

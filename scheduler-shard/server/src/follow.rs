@@ -168,7 +168,7 @@ fn is_beat(event: &v1::WatchEvent, at_revision: u64) -> bool {
 fn put(change: Change) -> Option<Object> {
     match change {
         Change::Put(object) => Some(*object),
-        Change::Delete(_) | Change::Retire(_) => None,
+        Change::Delete(_) | Change::Retire(_) | Change::Audit(_) => None,
     }
 }
 

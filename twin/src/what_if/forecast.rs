@@ -198,7 +198,7 @@ impl Stories {
                 }
                 None
             }
-            Change::Delete(_) => None,
+            Change::Delete(_) | Change::Audit(_) => None,
             Change::Retire(job) => {
                 let key = self.key_of(job);
                 if let (Some(forecast), JobPhase::Finished(outcome)) = (self.jobs.get_mut(&key), &job.phase) {

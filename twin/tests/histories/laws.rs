@@ -75,7 +75,7 @@ impl Judge {
             },
             Change::Delete(Key::Tenant(id)) => drop(self.tenants.remove(id)),
             Change::Delete(Key::Allocation(id)) => drop(self.held.remove(id)),
-            Change::Delete(_) => {}
+            Change::Delete(_) | Change::Audit(_) => {}
             Change::Retire(job) => drop(self.jobs.remove(&job.id)),
         }
     }

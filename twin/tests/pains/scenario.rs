@@ -307,7 +307,7 @@ impl Scenario {
                 }
                 _ => {}
             },
-            Change::Delete(_) => {}
+            Change::Delete(_) | Change::Audit(_) => {}
         }
     }
 

@@ -30,6 +30,7 @@ pub fn is_told(change: &Change) -> bool {
             matches!(key, Key::Tenant(_) | Key::Pool(_) | Key::Node(_) | Key::Allocation(_))
         }
         Change::Retire(_) => true,
+        Change::Audit(_) => false,
     }
 }
 

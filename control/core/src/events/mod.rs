@@ -153,7 +153,7 @@ impl Follower {
                 Change::Delete(Key::Pool(name)) => drop(self.cool_downs_ms.remove(name)),
                 Change::Delete(Key::Node(id)) => self.node_gone(*id, &mut told),
                 Change::Delete(Key::Allocation(id)) => self.allocation_gone(*id, (changes, at), &mut told),
-                Change::Delete(_) => {}
+                Change::Delete(_) | Change::Audit(_) => {}
                 Change::Retire(job) => self.job_over(job, &mut told),
             }
         }

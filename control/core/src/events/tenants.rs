@@ -12,7 +12,7 @@ pub(super) fn is_of_tenant(change: &Change) -> bool {
     match change {
         Change::Put(object) => matches!(**object, Object::Tenant(_)),
         Change::Delete(key) => matches!(key, Key::Tenant(_)),
-        Change::Retire(_) => false,
+        Change::Retire(_) | Change::Audit(_) => false,
     }
 }
 

@@ -9,9 +9,20 @@ use crate::bounds::{REQUEST_HORIZON_MS, REQUESTS_MAX, SWEEP_MAX};
 use crate::draft::Draft;
 use crate::reject::Reject;
 use crate::state::State;
-use muster_model::Object;
+use muster_model::identity::Author;
 use muster_model::ids::TenantId;
 use muster_model::object::{Key, RequestFloor, RequestRecord};
+use muster_model::{Object, Principal};
+use std::borrow::Cow;
+
+/// Under what a request id is remembered: everybody has names of their own, so that nobody learns of, or takes, another's.
+pub(super) fn key<'a>(author: Option<&Author>, request_id: &'a str) -> Cow<'a, str> {
+    match author.map(|author| &author.principal) {
+        None | Some(Principal::Anonymous) => Cow::Borrowed(request_id),
+        // Neither part has a line break.
+        Some(principal) => Cow::Owned(format!("{principal}\n{request_id}")),
+    }
+}
 
 /// Whether a submission of the tenant at `path`, issued then, is young enough for its id to be known if it came before.
 ///

@@ -34,8 +34,9 @@ pub(super) fn submit(
     ended: &[EndedJob],
 ) -> Result<Done, Reject> {
     let state = draft.state;
-    if let Some(known) = state.requests.get(request_id) {
-        return repeated(known, payload_hash);
+    let key = requests::key(draft.author, request_id);
+    if let Some(known) = state.requests.get(&key) {
+        return repeated(known, request_id, payload_hash);
     }
     check_request(draft, request_id, issued_ms)?;
     let payer = specs.first().map_or("", |spec| spec.tenant.as_str());
@@ -73,18 +74,18 @@ pub(super) fn submit(
         draft.put(Object::Job(job));
     }
     let jobs = specs.len() as u32;
-    let (id, accepted_ms) = (Arc::from(request_id), draft.now_ms);
+    let (id, accepted_ms) = (Arc::from(&*key), draft.now_ms);
     requests::make_room(draft);
     let record = RequestRecord { id, payload_hash, accepted_ms, first_job: first, jobs, issued_ms, tenant };
     draft.put(Object::Request(record));
     Ok(Done::Submitted { first, count: jobs })
 }
 
-fn repeated(known: &RequestRecord, payload_hash: u64) -> Result<Done, Reject> {
+fn repeated(known: &RequestRecord, request_id: &str, payload_hash: u64) -> Result<Done, Reject> {
     if known.payload_hash == payload_hash {
         Ok(Done::Submitted { first: known.first_job, count: known.jobs })
     } else {
-        Err(Reject::RequestReused { id: known.id.to_string() })
+        Err(Reject::RequestReused { id: request_id.to_owned() })
     }
 }
 

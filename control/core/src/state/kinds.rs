@@ -5,9 +5,10 @@
 
 use super::kept::{Derived, Kept, Table};
 use crate::request_table::RequestTable;
+use muster_model::identity::{AuditHead, Credential, Grant, JoinToken, Machine};
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::node::RemovedNode;
-use muster_model::object::{Replicated, RequestFloor, RequestRecord};
+use muster_model::object::{Number, Replicated, RequestFloor, RequestRecord};
 use muster_model::usage::{AllocationUsage, UsageStream, UsageTotal};
 use muster_model::{
     Allocation, Cell, DeviceClass, Job, MoveRecord, Node, Pool, PriorityClass, RunTimes, Tenant, UseHistory, Window,
@@ -166,6 +167,24 @@ impl Kept for Window {
     }
 }
 
+impl Kept for Grant {
+    type Held = Grant;
+    type Table = BTreeMap<Number, Grant>;
+
+    fn changed(derived: &mut Derived, old: Option<&Grant>, new: Option<&Grant>) {
+        derived.index.access.change_grant(old, new);
+    }
+}
+
+impl Kept for Credential {
+    type Held = Credential;
+    type Table = BTreeMap<Number, Credential>;
+
+    fn changed(derived: &mut Derived, old: Option<&Credential>, new: Option<&Credential>) {
+        derived.index.access.change_credential(old, new);
+    }
+}
+
 /// Kinds from which nothing is derived.
 macro_rules! nothing_derived {
     ($($kind:ty),* $(,)?) => {
@@ -186,5 +205,8 @@ nothing_derived!(
     PriorityClass,
     RunTimes,
     MoveRecord,
-    UseHistory
+    UseHistory,
+    Machine,
+    JoinToken,
+    AuditHead,
 );

@@ -126,6 +126,7 @@ impl World {
                 format!("clock set back by {ahead_ms} ms, {corrected} objects corrected, more: {more}")
             }
             Done::TurnedAway { why } => format!("turned away: {why}"),
+            Done::Numbered { id } => format!("number {id}"),
         }
     }
 
@@ -173,7 +174,7 @@ impl World {
                 Object::Job(job) => job,
                 _ => return None,
             },
-            Change::Delete(_) => return None,
+            Change::Delete(_) | Change::Audit(_) => return None,
         };
         let why = match &job.phase {
             JobPhase::Queued => {

@@ -43,7 +43,7 @@ impl Seen {
                         }
                     }
                 }
-                Change::Delete(_) => {}
+                Change::Delete(_) | Change::Audit(_) => {}
             }
         }
     }

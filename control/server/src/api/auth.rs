@@ -1,34 +1,211 @@
-//! The auth interceptor: who calls. Every service is behind [`admit`].
+//! Who calls: found out once for every call, before any handler sees it.
 //!
-//! Today it admits everyone as `anonymous`. TLS identities and tokens are checked here when they come, and nowhere else: handlers
-//! read the [`Caller`] and never look at metadata themselves.
+//! The layer looks up the call's path, proves who makes it from what was sent with it, and leaves an [`Author`] with the request. Handlers read that with
+//! [`split`], and never look at metadata themselves. What must stay true: a path that is no method of this version is refused, and so is a credential that
+//! does not hold, whatever it asks for; secrets are compared by their hashes, in constant time.
 
-use tonic::service::interceptor::InterceptedService;
-use tonic::{Request, Status};
+use super::rates::Callers;
+use super::{credential_text, refusal};
+use crate::consensus::Consensus;
+use crate::denials::Denials;
+use futures::future::{Either, Ready, ready};
+use http::{Request, Response, header};
+use muster_control_core::State;
+use muster_control_core::authz::Denied;
+use muster_model::identity::Author;
+use muster_model::object::Number;
+use muster_model::{AccessMode, Principal};
+use muster_runtime::Peer;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tonic::Status;
+use tonic::codegen::http;
+use tower::{Layer, Service};
 
-/// Who calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    /// The name under which the call is logged and judged.
-    pub(crate) name: String,
+/// Services of other packages that are served to everybody: whether this node is well, and what the API looks like.
+const OPEN: [&str; 2] = ["/grpc.health.", "/grpc.reflection."];
+/// Characters of an address range.
+const BITS_MAX: u32 = 128;
+
+/// Puts services behind the check.
+#[derive(Clone)]
+pub(crate) struct AuthLayer {
+    pub(crate) denials: Denials,
+    pub(crate) consensus: Consensus,
+    pub(crate) callers: Arc<Callers>,
 }
 
-impl Caller {
-    fn anonymous() -> Self {
-        Caller { name: "anonymous".to_owned() }
+impl<S> Layer<S> for AuthLayer {
+    type Service = Auth<S>;
+
+    fn layer(&self, inner: S) -> Auth<S> {
+        Auth {
+            denials: self.denials.clone(),
+            consensus: self.consensus.clone(),
+            callers: Arc::clone(&self.callers),
+            inner,
+        }
     }
 }
 
-/// A service behind the auth interceptor.
-pub(crate) type Guarded<S> = InterceptedService<S, fn(Request<()>) -> Result<Request<()>, Status>>;
-
-/// Lets a call in, or refuses it before any handler sees it.
-fn admit(mut request: Request<()>) -> Result<Request<()>, Status> {
-    request.extensions_mut().insert(Caller::anonymous());
-    Ok(request)
+/// A service behind the check.
+#[derive(Clone)]
+pub(crate) struct Auth<S> {
+    denials: Denials,
+    consensus: Consensus,
+    callers: Arc<Callers>,
+    inner: S,
 }
 
-/// Puts `service` behind the auth interceptor.
-pub(crate) fn guard<S>(service: S) -> Guarded<S> {
-    InterceptedService::new(service, admit)
+impl<S, B> Service<Request<B>> for Auth<S>
+where
+    S: Service<Request<B>, Response = Response<axum::body::Body>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Either<S::Future, Ready<Result<S::Response, S::Error>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let path = request.uri().path();
+        if OPEN.iter().any(|open| path.starts_with(open)) {
+            return Either::Left(self.inner.call(request));
+        }
+        let Some(rpc) = muster_proto::rpc(path) else {
+            let why = format!("{path} is no method of this version of muster");
+            return Either::Right(ready(Ok(Status::unimplemented(why).into_http())));
+        };
+        match author(&self.consensus, &request) {
+            Ok(author) => {
+                if let Err(wait_ms) = self.count(&author) {
+                    return Either::Right(ready(Ok(refusal::too_often(&author.principal, wait_ms).into_http())));
+                }
+                request.extensions_mut().insert(author);
+                Either::Left(self.inner.call(request))
+            }
+            Err(denied) => {
+                let author = Author { from: from(&request), ..Author::default() };
+                self.denials.note(&author, rpc.name(), format!("denied: {denied}"));
+                Either::Right(ready(Ok(refusal::denied(&denied).into_http())))
+            }
+        }
+    }
+}
+
+impl<S> Auth<S> {
+    /// Counts a call of a closed cluster.
+    fn count(&self, author: &Author) -> Result<(), u64> {
+        let closed = self.consensus.read(|state, _| state.meta.access == AccessMode::Closed);
+        if closed { self.callers.count(&author.principal, &author.from, self.consensus.now_ms()) } else { Ok(()) }
+    }
+}
+
+/// Who calls, and what they ask.
+pub(crate) fn split<T>(request: tonic::Request<T>) -> (Author, T) {
+    let author = author_of(&request);
+    (author, request.into_inner())
+}
+
+/// Who calls. Nobody, where the call did not come through the layer.
+pub(crate) fn author_of<T>(request: &tonic::Request<T>) -> Author {
+    request.extensions().get::<Author>().cloned().unwrap_or_default()
+}
+
+fn author<B>(consensus: &Consensus, request: &Request<B>) -> Result<Author, Denied> {
+    let from = from(request);
+    let mut sent = request.headers().get_all(header::AUTHORIZATION).iter();
+    let Some(value) = sent.next() else {
+        return Ok(Author { from, ..Author::default() });
+    };
+    if sent.next().is_some() {
+        return Err(unauthenticated("two authorization headers were sent; send one"));
+    }
+    let text = value.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
+    let text = text.ok_or_else(|| unauthenticated("the authorization header is not `Bearer TOKEN`"))?;
+    let (id, secret) = credential_text::parse(text)
+        .ok_or_else(|| unauthenticated("that is no session or token of muster: it was cut, or belongs elsewhere"))?;
+    let hash: [u8; 32] = Sha256::digest(secret).into();
+    let now_ms = consensus.now_ms();
+    let principal = consensus.read(|state, _| prove(state, now_ms, id, &hash, &from))?;
+    Ok(Author { principal, credential: Some(id), from, request_sha256: None })
+}
+
+fn from<B>(request: &Request<B>) -> String {
+    request.extensions().get::<Peer>().map(|peer| peer.from.to_string()).unwrap_or_default()
+}
+
+fn unauthenticated(why: &str) -> Denied {
+    Denied::Unauthenticated { why: why.to_owned() }
+}
+
+/// Whom credential `id` proves, if that is its secret.
+fn prove(state: &State, now_ms: u64, id: u64, hash: &[u8; 32], from: &str) -> Result<Principal, Denied> {
+    let ended = || {
+        unauthenticated(
+            "the session or token does not exist (any more), or its secret is wrong; run `muster login`, or use a new token",
+        )
+    };
+    // Whether there is one shows in nothing but time that the lookup takes; its secret shows in none.
+    let found = state.credentials.get(&Number(id)).ok_or_else(ended)?;
+    if !same(&found.secret_sha256, hash) {
+        return Err(ended());
+    }
+    if now_ms >= found.expires_ms {
+        return Err(unauthenticated("the session or token has expired; run `muster login`, or use a new token"));
+    }
+    if !found.from.is_empty() && !found.from.iter().any(|range| contains(range, from)) {
+        return Err(unauthenticated("this token is not taken from that address"));
+    }
+    Ok(found.principal.clone())
+}
+
+/// Compares in a time that does not depend on what differs.
+fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    one.iter().zip(other).fold(0, |differ, (one, other)| differ | (one ^ other)) == 0
+}
+
+/// Whether an address lies in a range such as `10.0.0.0/8`.
+fn contains(range: &str, address: &str) -> bool {
+    let without_port = || address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+    let Ok(address) = address.parse().or_else(|_| without_port().parse()) else { return false };
+    let (net, bits) = range.split_once('/').unwrap_or((range, ""));
+    let Ok(net) = net.parse::<std::net::IpAddr>() else { return false };
+    let of = |address: std::net::IpAddr| match address {
+        std::net::IpAddr::V4(four) => (u128::from(u32::from(four)) << 96, 32),
+        std::net::IpAddr::V6(six) => (u128::from(six), BITS_MAX),
+    };
+    let ((net, net_bits), (address, address_bits)) = (of(net), of(address));
+    let Ok(bits) = (if bits.is_empty() { Ok(net_bits) } else { bits.parse::<u32>() }) else { return false };
+    if net_bits != address_bits || bits > net_bits {
+        return false;
+    }
+    let differ = net ^ address;
+    bits == 0 || differ >> (BITS_MAX - bits) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_in_their_ranges() {
+        for (range, address, is_in) in [
+            ("10.0.0.0/8", "10.1.2.3:40000", true),
+            ("10.0.0.0/8", "11.1.2.3", false),
+            ("10.1.2.3", "10.1.2.3:1", true),
+            ("0.0.0.0/0", "10.1.2.3", true),
+            ("10.0.0.0/33", "10.1.2.3", false),
+            ("fd00::/8", "[fd12::1]:40000", true),
+            ("fd00::/8", "fd12::1", true),
+            ("fd00::/8", "10.1.2.3", false),
+            ("nonsense", "10.1.2.3", false),
+            ("10.0.0.0/8", "", false),
+        ] {
+            assert_eq!(contains(range, address), is_in, "{range} {address}");
+        }
+    }
 }

@@ -6,7 +6,8 @@
 
 use crate::consensus::{AdminError, ProposeError};
 use muster_control_core::Reject;
-use muster_model::{FieldError, JobId, Outcome, Revision};
+use muster_control_core::authz::Denied;
+use muster_model::{FieldError, JobId, Outcome, Principal, Revision};
 use muster_proto::status::{DOMAIN, MESSAGE_BYTES_MAX, clipped};
 use muster_runtime::DiskError;
 use std::collections::HashMap;
@@ -83,6 +84,12 @@ pub(crate) fn lower_tolerance(id: u64, voters: usize, before: usize, after: usiz
     status(Code::FailedPrecondition, &text, details("LOWER_TOLERANCE"))
 }
 
+/// A caller who calls too often.
+pub(crate) fn too_often(principal: &Principal, wait_ms: u64) -> Status {
+    let text = format!("{principal} calls too often; the next call is taken in {wait_ms} ms");
+    Status::with_error_details(Code::ResourceExhausted, text, with_retry("TOO_OFTEN", Duration::from_millis(wait_ms)))
+}
+
 /// A bound of this node is reached.
 pub(crate) fn busy(what: &str, limit: usize) -> Status {
     let text = format!(
@@ -136,6 +143,7 @@ pub(crate) fn reject(reject: &Reject) -> Status {
     let text = reject.to_string();
     let (code, details) = match reject {
         Reject::Invalid(errors) => return fields(errors),
+        Reject::Denied(denied) => return self::denied(denied),
         Reject::RequestReused { id } => {
             let problem = format!("{id:?} was already used for other jobs");
             return field("request_id", problem, "use a new id for new jobs");
@@ -175,6 +183,17 @@ pub(crate) fn reject(reject: &Reject) -> Status {
         Reject::EndUnknown { .. } => (Code::FailedPrecondition, details("END_UNKNOWN")),
     };
     status(code, &text, details)
+}
+
+/// A call that its caller may not make. What they may not see is refused as if it did not exist.
+pub(crate) fn denied(denied: &Denied) -> Status {
+    match denied {
+        Denied::NotFound { what, id } => not_found(what, id),
+        Denied::Unauthenticated { .. } => {
+            status(Code::Unauthenticated, &denied.to_string(), details("UNAUTHENTICATED"))
+        }
+        Denied::Forbidden { .. } => status(Code::PermissionDenied, &denied.to_string(), details("FORBIDDEN")),
+    }
 }
 
 /// A proposal or read without an answer.

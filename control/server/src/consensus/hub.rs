@@ -6,7 +6,7 @@
 use crate::consensus::error::{Lagged, TooOld};
 use crate::consensus::stop::Stop;
 use crate::consensus::{Applied, Follower};
-use muster_model::{Change, Job, Object, Revision};
+use muster_model::{AuditRecord, Change, Job, Object, Revision};
 use muster_runtime::timeline;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -141,6 +141,7 @@ fn in_memory(changes: &[Change], stored: usize) -> usize {
     let kept = |change: &Change| match change {
         Change::Put(_) => size_of::<Object>(),
         Change::Retire(_) => size_of::<Job>(),
+        Change::Audit(_) => size_of::<AuditRecord>(),
         Change::Delete(_) => 0,
     };
     let boxes: usize = changes.iter().map(kept).sum();

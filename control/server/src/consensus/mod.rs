@@ -47,7 +47,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use muster_control_core::{Command, Decided, State};
 use muster_model::object::FinishedJob;
-use muster_model::{Change, Job, JobId, Revision};
+use muster_model::{AuditRecord, Change, Job, JobId, Revision};
 use muster_proto::v1;
 use muster_runtime::{Channel, DiskError, Host};
 use std::collections::BTreeMap;
@@ -271,6 +271,19 @@ impl Consensus {
     /// When the disk fails.
     pub fn finished_jobs(&self, from: Option<JobId>, newest_first: bool, limit: usize) -> Result<Vec<Job>, DiskError> {
         self.core().replica.finished_jobs(from, newest_first, limit)
+    }
+
+    /// Records of the audit from disk, at most `limit`: from number `from` up, or from below it down when `newest_first`.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn audit_records(
+        &self,
+        from: Option<u64>,
+        newest_first: bool,
+        limit: usize,
+    ) -> Result<Vec<AuditRecord>, DiskError> {
+        self.core().replica.audit_records(from, newest_first, limit)
     }
 
     /// The leader and its address, if one is known.

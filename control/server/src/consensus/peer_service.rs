@@ -13,6 +13,7 @@ use crate::consensus::types::{Member, Types, Vote};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use muster_control_core::{Command, Decided};
+use muster_model::AccessMode;
 use muster_proto::v1::Payload;
 use muster_proto::v1::peer_server::{Peer, PeerServer};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
@@ -80,6 +81,14 @@ impl PeerService {
         let commands: Vec<Command> = self.open(payload, false).await?;
         if !self.core.is_leader() {
             return Ok(Err(ProposeError::NoLeader));
+        }
+        // What the cluster does by itself is proposed by its leader alone; here everything is somebody's.
+        let closed = self.core.replica.read(|state, _| state.meta.access == AccessMode::Closed);
+        let of_nobody = |command: &Command| command.parts().0.is_none();
+        if closed && commands.iter().any(of_nobody) {
+            return Err(PeerRefusal::Malformed {
+                why: "a command that was passed on does not say whose it is".to_owned(),
+            });
         }
         let proposed = self.proposer.propose(commands, None, false).await;
         Ok(proposed.map(|proposed| (proposed.revision.0, proposed.decided)))

@@ -32,8 +32,10 @@ pub(crate) mod state_space {
     pub(crate) const META: &str = "meta";
     /// Finished jobs by when they ended: the key says it all, there is no value.
     pub(crate) const ENDED: &str = "ended";
+    /// Records of the audit by number.
+    pub(crate) const AUDIT: &str = "audit";
     /// All, in the order in which snapshots number them.
-    pub(crate) const ALL: [&str; 4] = [OBJECTS, HISTORY, META, ENDED];
+    pub(crate) const ALL: [&str; 5] = [OBJECTS, HISTORY, META, ENDED, AUDIT];
 }
 
 /// Why bytes are not a value.

@@ -1,13 +1,14 @@
 //! `muster.v1.Admin`: for operators. Membership changes go to the leader; any node passes them on.
 
 use super::{App, history_copy, state_copy};
-use crate::api::refusal;
+use crate::api::{auth, refusal};
 use crate::consensus::AdminError;
 use futures::FutureExt;
 use futures::stream::BoxStream;
+use muster_control_core::authz::About;
 use muster_control_core::{Command, Done};
-use muster_model::FieldError;
 use muster_model::validate::bounds::BOOTSTRAP_MEMBERS_MAX;
+use muster_model::{FieldError, Rpc};
 use muster_proto::v1;
 use muster_proto::v1::admin_client::AdminClient;
 use std::collections::BTreeMap;
@@ -70,8 +71,9 @@ fn pass_on<T>(message: T) -> Request<T> {
 impl v1::admin_server::Admin for AdminService {
     async fn raft_status(
         &self,
-        _request: Request<v1::RaftStatusRequest>,
+        request: Request<v1::RaftStatusRequest>,
     ) -> Result<Response<v1::RaftStatusReply>, Status> {
+        self.0.allow(&auth::author_of(&request), Rpc::AdminRaftStatus, About::Nothing)?;
         let status = self.0.consensus.status();
         let (cluster, incarnation, feature_level) =
             self.0.consensus.read(|state, _| (state.meta.cluster, state.meta.incarnation, state.meta.feature_level));
@@ -97,6 +99,7 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::AddLearnerRequest>,
     ) -> Result<Response<v1::MembershipReply>, Status> {
+        self.0.allow(&auth::author_of(&request), Rpc::AdminAddLearner, About::Nothing)?;
         let passed_on = was_passed_on(&request);
         let message = request.into_inner();
         check_member("", message.id, &message.address).map_err(|fault| refusal::fields(&[fault]))?;
@@ -107,6 +110,7 @@ impl v1::admin_server::Admin for AdminService {
     }
 
     async fn promote(&self, request: Request<v1::PromoteRequest>) -> Result<Response<v1::MembershipReply>, Status> {
+        self.0.allow(&auth::author_of(&request), Rpc::AdminPromote, About::Nothing)?;
         let passed_on = was_passed_on(&request);
         let message = request.into_inner();
         match self.0.consensus.promote(message.id).await {
@@ -116,6 +120,7 @@ impl v1::admin_server::Admin for AdminService {
     }
 
     async fn remove(&self, request: Request<v1::RemoveRequest>) -> Result<Response<v1::MembershipReply>, Status> {
+        self.0.allow(&auth::author_of(&request), Rpc::AdminRemove, About::Nothing)?;
         let passed_on = was_passed_on(&request);
         let message = request.into_inner();
         if !message.accept_lower_tolerance && message.replace_with.is_none() {
@@ -129,11 +134,12 @@ impl v1::admin_server::Admin for AdminService {
 
     async fn reset_clock(
         &self,
-        _request: Request<v1::ResetClockRequest>,
+        request: Request<v1::ResetClockRequest>,
     ) -> Result<Response<v1::ResetClockReply>, Status> {
+        let author = auth::author_of(&request);
         let mut reply = v1::ResetClockReply::default();
         loop {
-            let (done, _) = self.0.decide(Command::ResetClock).await?;
+            let (done, _) = self.0.decide(&author, Command::ResetClock).await?;
             let Done::ClockReset { ahead_ms, corrected, more } = done else {
                 return Err(Status::internal(format!("the reset was answered {done:?}")));
             };
@@ -152,7 +158,8 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::CopyStateRequest>,
     ) -> Result<Response<Self::CopyStateStream>, Status> {
-        state_copy::copy_state(&self.0, request.into_inner()).await.map(Response::new)
+        let (author, request) = auth::split(request);
+        state_copy::copy_state(&self.0, &author, request).await.map(Response::new)
     }
 
     type CopyHistoryStream = BoxStream<'static, Result<v1::CopyHistoryPart, Status>>;
@@ -161,10 +168,12 @@ impl v1::admin_server::Admin for AdminService {
         &self,
         request: Request<v1::CopyHistoryRequest>,
     ) -> Result<Response<Self::CopyHistoryStream>, Status> {
-        history_copy::copy_history(&self.0, request.into_inner()).await.map(Response::new)
+        let (author, request) = auth::split(request);
+        history_copy::copy_history(&self.0, &author, request).await.map(Response::new)
     }
 
     async fn bootstrap(&self, request: Request<v1::BootstrapRequest>) -> Result<Response<v1::MembershipReply>, Status> {
+        self.0.allow(&auth::author_of(&request), Rpc::AdminBootstrap, About::Nothing)?;
         let wire = request.into_inner().members;
         let mut faults = Vec::new();
         if wire.is_empty() || wire.len() > BOOTSTRAP_MEMBERS_MAX {

@@ -1,15 +1,17 @@
 //! `muster.v1.Fleet`: nodes, cards, cells, pools and device classes.
 
 use super::windows;
-use super::{App, moves, paging, plan};
-use crate::api::refusal;
+use super::{App, moves, paging, plan, redact};
+use crate::api::{auth, refusal};
+use muster_control_core::authz::{About, Allowed, Ask};
 use muster_control_core::quota::{FloorWait, floor_waits};
 use muster_control_core::{Command, State};
 use muster_model::capacity::{CardUse, NodeUse};
+use muster_model::identity::Author;
 use muster_model::ids::AllocationId;
 use muster_model::node::WithheldSlice;
 use muster_model::{
-    Allocation, CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, PriorityClass, Revision, Window,
+    Allocation, CellId, DeviceClass, Gpu, JobPhase, NodeHealth, NodeId, Pool, PriorityClass, Revision, Rpc, Window,
     WindowKind, WindowSpec,
 };
 use muster_proto::v1;
@@ -22,14 +24,16 @@ use tonic::{Request, Response, Status};
 pub(crate) struct FleetService(pub(crate) App);
 
 impl FleetService {
-    /// The id of a node that is named by its name.
-    async fn node_named(&self, name: &str) -> Result<NodeId, Status> {
+    /// The id of a node that is named by its name, for a call that only operators may make.
+    async fn node_named(&self, author: &Author, rpc: Rpc, name: &str) -> Result<NodeId, Status> {
         if name.is_empty() {
             return Err(refusal::field("node", "is empty", "name the node"));
         }
         let found = self
             .0
-            .look(v1::Consistency::Linearizable.into(), |state, _| state.index().node_ids.get(name).copied())
+            .look(author, Ask { rpc, about: About::Nothing }, v1::Consistency::Linearizable.into(), |state, _, _| {
+                state.index().node_ids.get(name).copied()
+            })
             .await?;
         found.ok_or_else(|| refusal::not_found("node", name))
     }
@@ -38,40 +42,58 @@ impl FleetService {
 #[tonic::async_trait]
 impl v1::fleet_server::Fleet for FleetService {
     async fn list_nodes(&self, request: Request<v1::ListNodesRequest>) -> Result<Response<v1::ListNodesReply>, Status> {
-        let request = request.into_inner();
+        let (author, request) = auth::split(request);
         let size = paging::size(request.page_size)?;
         let question = format!("nodes|{}|{}", request.cell, request.pool);
         let after = paging::after(&question, &request.page_token)?;
-        let (found, revision) =
-            self.0.look(request.consistency, |state, revision| (nodes(state, &request, after, size), revision)).await?;
+        let (found, revision) = self
+            .0
+            .look(&author, reads(Rpc::FleetListNodes), request.consistency, |state, revision, allowed| {
+                let page = nodes(state, &request, after, size);
+                (page.map(|(views, last)| (redact::nodes(state, allowed.sees(), views), last)), revision)
+            })
+            .await?;
         let (nodes, last) = found?;
         let next_page_token = last.map(|last| paging::token(&question, &last)).unwrap_or_default();
         Ok(Response::new(v1::ListNodesReply { nodes, next_page_token, revision: revision.0 }))
     }
 
     async fn list_gpus(&self, request: Request<v1::ListGpusRequest>) -> Result<Response<v1::ListGpusReply>, Status> {
-        let request = request.into_inner();
+        let (author, request) = auth::split(request);
         let size = paging::size(request.page_size)?;
         let question = format!("gpus|{}", request.node);
         let after = paging::after(&question, &request.page_token)?;
-        let (found, revision) =
-            self.0.look(request.consistency, |state, revision| (gpus(state, &request, after, size), revision)).await?;
+        let (found, revision) = self
+            .0
+            .look(&author, reads(Rpc::FleetListGpus), request.consistency, |state, revision, allowed| {
+                let page = gpus(state, &request, after, size);
+                (page.map(|(views, last)| (redact::gpus(state, allowed.sees(), views), last)), revision)
+            })
+            .await?;
         let (gpus, last) = found?;
         let next_page_token = last.map(|last| paging::token(&question, &last)).unwrap_or_default();
         Ok(Response::new(v1::ListGpusReply { gpus, next_page_token, revision: revision.0 }))
     }
 
     async fn list_cells(&self, request: Request<v1::ListCellsRequest>) -> Result<Response<v1::ListCellsReply>, Status> {
-        let consistency = request.into_inner().consistency;
-        let (cells, revision) = self.0.look(consistency, |state, revision| (cells(state), revision)).await?;
+        let (author, request) = auth::split(request);
+        let consistency = request.consistency;
+        let (cells, revision) = self
+            .0
+            .look(&author, reads(Rpc::FleetListCells), consistency, |state, revision, allowed| {
+                (redact::cells(allowed.sees(), cells(state)), revision)
+            })
+            .await?;
         Ok(Response::new(v1::ListCellsReply { cells, revision: revision.0 }))
     }
 
     async fn list_pools(&self, request: Request<v1::ListPoolsRequest>) -> Result<Response<v1::ListPoolsReply>, Status> {
-        let consistency = request.into_inner().consistency;
-        let look = |state: &State, revision| (state.all_pools().cloned().collect(), floor_waits(state), revision);
+        let (author, request) = auth::split(request);
+        let consistency = request.consistency;
+        let look =
+            |state: &State, revision, _: &Allowed| (state.all_pools().cloned().collect(), floor_waits(state), revision);
         let (mut pools, waits, revision): (Vec<Pool>, BTreeMap<String, FloorWait>, Revision) =
-            self.0.look(consistency, look).await?;
+            self.0.look(&author, reads(Rpc::FleetListPools), consistency, look).await?;
         pools.sort_by(|a, b| a.name.cmp(&b.name));
         let wait = |pool: &Pool| {
             let FloorWait { cool_down_s, grace_s, retry_s, stop_s } =
@@ -84,19 +106,21 @@ impl v1::fleet_server::Fleet for FleetService {
     }
 
     async fn put_pool(&self, request: Request<v1::PutPoolRequest>) -> Result<Response<v1::PutPoolReply>, Status> {
-        let wire = request.into_inner().pool;
+        let (author, request) = auth::split(request);
+        let wire = request.pool;
         let wire = wire.ok_or_else(|| refusal::field("pool", "is missing", "send the pool"))?;
         let pool = Pool::try_from(wire).map_err(|error| refusal::fields(&[error.under("pool")]))?;
-        let (_, revision) = self.0.decide(Command::PutPool(pool)).await?;
+        let (_, revision) = self.0.decide(&author, Command::PutPool(pool)).await?;
         Ok(Response::new(v1::PutPoolReply { revision: revision.0 }))
     }
 
     async fn delete_pool(&self, request: Request<v1::DeletePoolRequest>) -> Result<Response<v1::PutPoolReply>, Status> {
-        let name = request.into_inner().name;
+        let (author, request) = auth::split(request);
+        let name = request.name;
         if name.is_empty() {
             return Err(refusal::field("name", "is empty", "name the pool"));
         }
-        let (_, revision) = self.0.decide(Command::DeletePool { name }).await?;
+        let (_, revision) = self.0.decide(&author, Command::DeletePool { name }).await?;
         Ok(Response::new(v1::PutPoolReply { revision: revision.0 }))
     }
 
@@ -104,10 +128,13 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::ListDeviceClassesRequest>,
     ) -> Result<Response<v1::ListDeviceClassesReply>, Status> {
-        let consistency = request.into_inner().consistency;
+        let (author, request) = auth::split(request);
+        let consistency = request.consistency;
         let (classes, revision): (Vec<DeviceClass>, Revision) = self
             .0
-            .look(consistency, |state, revision| (state.device_classes.values().cloned().collect(), revision))
+            .look(&author, reads(Rpc::FleetListDeviceClasses), consistency, |state, revision, allowed| {
+                (redact::device_classes(state, allowed.sees()), revision)
+            })
             .await?;
         let classes = classes.iter().map(v1::DeviceClass::from).collect();
         Ok(Response::new(v1::ListDeviceClassesReply { classes, revision: revision.0 }))
@@ -117,10 +144,11 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::PutDeviceClassRequest>,
     ) -> Result<Response<v1::PutDeviceClassReply>, Status> {
-        let wire = request.into_inner().class;
+        let (author, request) = auth::split(request);
+        let wire = request.class;
         let wire = wire.ok_or_else(|| refusal::field("class", "is missing", "send the device class"))?;
         let class = DeviceClass::try_from(wire).map_err(|error| refusal::fields(&[error.under("class")]))?;
-        let (_, revision) = self.0.decide(Command::PutDeviceClass(class)).await?;
+        let (_, revision) = self.0.decide(&author, Command::PutDeviceClass(class)).await?;
         Ok(Response::new(v1::PutDeviceClassReply { revision: revision.0 }))
     }
 
@@ -128,11 +156,12 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::DeleteDeviceClassRequest>,
     ) -> Result<Response<v1::PutDeviceClassReply>, Status> {
-        let name = request.into_inner().name;
+        let (author, request) = auth::split(request);
+        let name = request.name;
         if name.is_empty() {
             return Err(refusal::field("name", "is empty", "name the device class"));
         }
-        let (_, revision) = self.0.decide(Command::DeleteDeviceClass { name }).await?;
+        let (_, revision) = self.0.decide(&author, Command::DeleteDeviceClass { name }).await?;
         Ok(Response::new(v1::PutDeviceClassReply { revision: revision.0 }))
     }
 
@@ -140,10 +169,13 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::ListPriorityClassesRequest>,
     ) -> Result<Response<v1::ListPriorityClassesReply>, Status> {
-        let consistency = request.into_inner().consistency;
+        let (author, request) = auth::split(request);
+        let consistency = request.consistency;
         let (classes, revision): (Vec<PriorityClass>, Revision) = self
             .0
-            .look(consistency, |state, revision| (state.priority_classes.values().cloned().collect(), revision))
+            .look(&author, reads(Rpc::FleetListPriorityClasses), consistency, |state, revision, allowed| {
+                (redact::priority_classes(state, allowed.sees()), revision)
+            })
             .await?;
         let classes = classes.iter().map(v1::PriorityClass::from).collect();
         Ok(Response::new(v1::ListPriorityClassesReply { classes, revision: revision.0 }))
@@ -153,9 +185,10 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::PutPriorityClassRequest>,
     ) -> Result<Response<v1::PutPriorityClassReply>, Status> {
-        let wire = request.into_inner().class;
+        let (author, request) = auth::split(request);
+        let wire = request.class;
         let wire = wire.ok_or_else(|| refusal::field("class", "is missing", "send the priority class"))?;
-        let (_, revision) = self.0.decide(Command::PutPriorityClass(wire.into())).await?;
+        let (_, revision) = self.0.decide(&author, Command::PutPriorityClass(wire.into())).await?;
         Ok(Response::new(v1::PutPriorityClassReply { revision: revision.0 }))
     }
 
@@ -163,11 +196,12 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::DeletePriorityClassRequest>,
     ) -> Result<Response<v1::PutPriorityClassReply>, Status> {
-        let name = request.into_inner().name;
+        let (author, request) = auth::split(request);
+        let name = request.name;
         if name.is_empty() {
             return Err(refusal::field("name", "is empty", "name the priority class"));
         }
-        let (_, revision) = self.0.decide(Command::DeletePriorityClass { name }).await?;
+        let (_, revision) = self.0.decide(&author, Command::DeletePriorityClass { name }).await?;
         Ok(Response::new(v1::PutPriorityClassReply { revision: revision.0 }))
     }
 
@@ -175,24 +209,30 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::ListWindowsRequest>,
     ) -> Result<Response<v1::ListWindowsReply>, Status> {
-        let v1::ListWindowsRequest { kind, consistency } = request.into_inner();
+        let (author, request) = auth::split(request);
+        let v1::ListWindowsRequest { kind, consistency } = request;
         let kind = match kind.as_str() {
             "" => None,
             word => {
                 Some(word.parse::<WindowKind>().map_err(|word| refusal::field("kind", word.problem(), &word.fix()))?)
             }
         };
-        let (windows, revision) =
-            self.0.look(consistency, |state, revision| (windows::views(state, kind), revision)).await?;
+        let (windows, revision) = self
+            .0
+            .look(&author, reads(Rpc::FleetListWindows), consistency, |state, revision, allowed| {
+                (redact::windows(state, allowed.sees(), windows::views(state, kind)), revision)
+            })
+            .await?;
         Ok(Response::new(v1::ListWindowsReply { windows, revision: revision.0 }))
     }
 
     async fn put_window(&self, request: Request<v1::PutWindowRequest>) -> Result<Response<v1::PutWindowReply>, Status> {
-        let wire = request.into_inner().window;
+        let (author, request) = auth::split(request);
+        let wire = request.window;
         let wire = wire.ok_or_else(|| refusal::field("window", "is missing", "send the window"))?;
         let spec = WindowSpec::try_from(wire).map_err(|error| refusal::fields(&[error.under("window")]))?;
         let (name, kind) = (spec.name.clone(), spec.kind);
-        let (_, revision) = self.0.decide(Command::PutWindow(spec)).await?;
+        let (_, revision) = self.0.decide(&author, Command::PutWindow(spec)).await?;
         tracing::info!(name, %kind, %revision, "window made");
         Ok(Response::new(v1::PutWindowReply { revision: revision.0 }))
     }
@@ -201,11 +241,12 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::DeleteWindowRequest>,
     ) -> Result<Response<v1::PutWindowReply>, Status> {
-        let name = request.into_inner().name;
+        let (author, request) = auth::split(request);
+        let name = request.name;
         if name.is_empty() {
             return Err(refusal::field("name", "is empty", "name the window"));
         }
-        let (_, revision) = self.0.decide(Command::DeleteWindow { name }).await?;
+        let (_, revision) = self.0.decide(&author, Command::DeleteWindow { name }).await?;
         Ok(Response::new(v1::PutWindowReply { revision: revision.0 }))
     }
 
@@ -213,8 +254,9 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::SetDrainedRequest>,
     ) -> Result<Response<v1::SetDrainedReply>, Status> {
-        let v1::SetDrainedRequest { node: name, drained, reason, by_ms } = request.into_inner();
-        let node = self.node_named(&name).await?;
+        let (author, request) = auth::split(request);
+        let v1::SetDrainedRequest { node: name, drained, reason, by_ms } = request;
+        let node = self.node_named(&author, Rpc::FleetSetDrained, &name).await?;
         let command = match by_ms {
             None => Command::SetDrained { node, drained, reason: reason.clone() },
             Some(_) if !drained => {
@@ -222,7 +264,7 @@ impl v1::fleet_server::Fleet for FleetService {
             }
             Some(by_ms) => Command::PutWindow(windows::drain(&name, by_ms, &reason)),
         };
-        let (_, revision) = self.0.decide(command).await?;
+        let (_, revision) = self.0.decide(&author, command).await?;
         tracing::info!(node = name, drained, reason, ?by_ms, %revision, "drain changed");
         Ok(Response::new(v1::SetDrainedReply { revision: revision.0 }))
     }
@@ -231,30 +273,39 @@ impl v1::fleet_server::Fleet for FleetService {
         &self,
         request: Request<v1::RemoveNodeRequest>,
     ) -> Result<Response<v1::RemoveNodeReply>, Status> {
-        let name = request.into_inner().node;
-        let node = self.node_named(&name).await?;
-        let (_, revision) = self.0.decide(Command::RemoveNode { node }).await?;
+        let (author, request) = auth::split(request);
+        let name = request.node;
+        let node = self.node_named(&author, Rpc::FleetRemoveNode, &name).await?;
+        let (_, revision) = self.0.decide(&author, Command::RemoveNode { node }).await?;
         tracing::info!(node = name, %revision, "node removed");
         Ok(Response::new(v1::RemoveNodeReply { revision: revision.0 }))
     }
 
     async fn clear_gpu(&self, request: Request<v1::ClearGpuRequest>) -> Result<Response<v1::ClearGpuReply>, Status> {
-        let v1::ClearGpuRequest { node: name, gpu, reason } = request.into_inner();
-        let node = self.node_named(&name).await?;
+        let (author, request) = auth::split(request);
+        let v1::ClearGpuRequest { node: name, gpu, reason } = request;
+        let node = self.node_named(&author, Rpc::FleetClearGpu, &name).await?;
         let gpu = u16::try_from(gpu)
             .map_err(|_| refusal::field("gpu", format!("is {gpu}"), "use an index that `muster gpus` shows"))?;
-        let (_, revision) = self.0.decide(Command::ClearGpu { node, gpu, reason: reason.clone() }).await?;
+        let (_, revision) = self.0.decide(&author, Command::ClearGpu { node, gpu, reason: reason.clone() }).await?;
         tracing::info!(node = name, gpu, reason, %revision, "GPU cleared by an operator");
         Ok(Response::new(v1::ClearGpuReply { revision: revision.0 }))
     }
 
     async fn list_moves(&self, request: Request<v1::ListMovesRequest>) -> Result<Response<v1::ListMovesReply>, Status> {
-        moves::list(&self.0, &request.into_inner()).await.map(Response::new)
+        let (author, request) = auth::split(request);
+        moves::list(&self.0, &author, &request).await.map(Response::new)
     }
 
     async fn plan_moves(&self, request: Request<v1::PlanMovesRequest>) -> Result<Response<v1::PlanMovesReply>, Status> {
-        plan::plan_moves(&self.0, &request.into_inner()).await.map(Response::new)
+        let (author, request) = auth::split(request);
+        plan::plan_moves(&self.0, &author, &request).await.map(Response::new)
     }
+}
+
+/// A call that reads of the fleet what the caller may see.
+fn reads(rpc: Rpc) -> Ask<'static> {
+    Ask { rpc, about: About::Nothing }
 }
 
 type Page<T> = Result<(Vec<T>, Option<String>), Status>;

@@ -5,14 +5,17 @@
 //! and says so; a slow reader waits for itself, within the bound of all of these calls together.
 
 use super::App;
+use super::guarded::{Of, guarded};
 use super::outlet::{Gone, Outlet};
 use super::snapshot::Snapshot;
 use crate::api::refusal;
 use crate::consensus::{Applied, Follower, Lagged, copied};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use muster_control_core::authz::{About, Ask};
 use muster_control_core::events::{is_told, is_told_of};
-use muster_model::{Change, Key, Object, Revision};
+use muster_model::identity::Author;
+use muster_model::{Change, Key, Object, Revision, Rpc};
 use muster_proto::v1;
 use muster_proto::v1::copied_change::Change as Copied;
 use std::sync::Arc;
@@ -38,11 +41,19 @@ struct Call {
 
 pub(super) async fn copy_history(
     app: &App,
+    author: &Author,
     request: v1::CopyHistoryRequest,
 ) -> Result<BoxStream<'static, Result<v1::CopyHistoryPart, Status>>, Status> {
     let permit = Arc::clone(&app.history_copies).try_acquire_owned();
     let permit = permit.map_err(|_| refusal::busy("the number of copies of the history", CALLS_MAX))?;
-    let last = app.look(request.consistency, |_, revision| revision).await?;
+    let last = app
+        .look(
+            author,
+            Ask { rpc: Rpc::AdminCopyHistory, about: About::Nothing },
+            request.consistency,
+            |_, revision, _| revision,
+        )
+        .await?;
     let after = Revision(request.after_revision);
     if after > last {
         return Err(refusal::not_reached(after, last));
@@ -56,14 +67,14 @@ pub(super) async fn copy_history(
     let follower = app.consensus.follow(from).map_err(|_| refusal::history_gone(from, oldest()))?;
     let call = Call { state, follower, until: (!request.follow).then_some(last) };
     let (out, parts) = app.history_parts.open();
-    let host = app.host.clone();
-    let app = app.clone();
-    host.spawn_for_one(async move {
+    let pump_app = app.clone();
+    app.host.spawn_for_one(async move {
+        let app = pump_app;
         let _permit = permit;
         // Ends when the reader has gone or this node stops.
         let _ = app.stop.run_until_cancelled(send(&app, call, &out)).await;
     });
-    Ok(parts.boxed())
+    Ok(guarded(app, author, Rpc::AdminCopyHistory, Of::Many, parts.boxed()))
 }
 
 async fn send(app: &App, call: Call, out: &Parts) -> Result<(), Gone> {
@@ -183,7 +194,7 @@ fn copy(level: u32, change: &Change) -> Option<Copied> {
         Change::Delete(Key::Pool(name)) => Copied::DeletedPool(name.clone()),
         Change::Delete(Key::Node(id)) => Copied::DeletedNode(id.0.into()),
         Change::Delete(Key::Allocation(id)) => Copied::DeletedAllocation(id.0),
-        Change::Delete(_) => return None,
+        Change::Delete(_) | Change::Audit(_) => return None,
     })
 }
 

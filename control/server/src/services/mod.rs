@@ -7,8 +7,12 @@
 //! - a slow reader of a stream waits for itself: it is sent a new snapshot when it has missed changes, never a gap, and ended when the
 //!   unread events of all pass their budget.
 
+mod access;
 mod admin;
+mod audit;
+pub(crate) mod calls;
 mod fleet;
+mod guarded;
 mod history_copy;
 mod jobs;
 mod moves;
@@ -18,7 +22,7 @@ pub(crate) mod paging;
 pub(crate) mod past;
 mod peer;
 mod plan;
-pub(crate) mod read;
+mod redact;
 pub(crate) mod search;
 mod shards;
 pub(crate) mod snapshot;
@@ -27,8 +31,10 @@ mod tenants;
 mod usage;
 mod windows;
 
+use crate::api::rates::{CallRates, Callers};
 use crate::api::{MESSAGE_BYTES_MAX, auth};
 use crate::consensus::Consensus;
+use crate::denials::Denials;
 use crate::leases::LeaseConfig;
 use crate::leases::leader::LeaderLeases;
 use crate::leases::renewals::Renewals;
@@ -69,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) history_copies: Arc<Semaphore>,
     pub(crate) history_parts: Outlets<v1::CopyHistoryPart>,
     pub(crate) past: past::Past,
+    pub(crate) callers: Arc<Callers>,
+    pub(crate) denials: Denials,
     /// Cancelled when the node goes down: every stream ends then.
     pub(crate) stop: CancellationToken,
 }
@@ -92,6 +100,8 @@ impl App {
         renewals: Renewals,
         hub: Arc<Hub>,
         leases: LeaseConfig,
+        rates: CallRates,
+        denials: Denials,
         stop: CancellationToken,
     ) -> Self {
         App(Arc::new(Shared {
@@ -110,13 +120,15 @@ impl App {
             history_copies: Arc::new(Semaphore::new(history_copy::CALLS_MAX)),
             history_parts: Outlets::new(WATCH_BYTES_MAX),
             past: past::Past::default(),
+            callers: Arc::new(Callers::new(rates)),
+            denials,
             stop,
         }))
     }
 }
 
 /// The names of all services, for the health service.
-pub(crate) const NAMES: [&str; 8] = [
+pub(crate) const NAMES: [&str; 10] = [
     "muster.v1.Jobs",
     "muster.v1.Tenants",
     "muster.v1.Usage",
@@ -124,15 +136,15 @@ pub(crate) const NAMES: [&str; 8] = [
     "muster.v1.Shards",
     "muster.v1.Agents",
     "muster.v1.Admin",
+    "muster.v1.Auth",
+    "muster.v1.Audit",
     "muster.v1.Peer",
 ];
 
-/// Puts every service behind the auth interceptor and under the message bound.
+/// Puts a service under the message bound.
 macro_rules! served {
     ($server:path, $service:expr) => {
-        auth::guard(
-            <$server>::new($service).max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX),
-        )
+        <$server>::new($service).max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(usize::MAX)
     };
 }
 
@@ -163,14 +175,23 @@ pub(crate) async fn routes(app: &App) -> AllRoutes {
         .add_service(served!(v1::usage_server::UsageServer<_>, usage::UsageService(app.clone())))
         .add_service(served!(v1::fleet_server::FleetServer<_>, fleet::FleetService(app.clone())))
         .add_service(served!(v1::admin_server::AdminServer<_>, admin::AdminService(app.clone())))
+        .add_service(served!(v1::auth_server::AuthServer<_>, access::AuthService(app.clone())))
+        .add_service(served!(v1::audit_server::AuditServer<_>, audit::AuditService(app.clone())))
         .add_service(health_service)
         .add_service(reflection);
     let all = users
         .clone()
         .add_service(served!(v1::shards_server::ShardsServer<_>, shards::ShardsService(app.clone())))
         .add_service(served!(v1::agents_server::AgentsServer<_>, AgentsService(app.hub.clone())))
-        .add_service(auth::guard(peer));
-    let [users, all] = [users, all]
-        .map(|routes| Routes::from(routes.into_axum_router().layer(MapResponseLayer::new(oversized::with_remedy))));
-    AllRoutes { users, all, health }
+        .add_service(peer);
+    // The outermost layer comes last: nothing is served before it is known who calls.
+    let behind_the_check = |routes: Routes| {
+        let checked = auth::AuthLayer {
+            consensus: app.consensus.clone(),
+            callers: Arc::clone(&app.callers),
+            denials: app.denials.clone(),
+        };
+        Routes::from(routes.into_axum_router().layer(MapResponseLayer::new(oversized::with_remedy)).layer(checked))
+    };
+    AllRoutes { users: behind_the_check(users), all: behind_the_check(all), health }
 }

@@ -5,8 +5,10 @@
 use super::App;
 use crate::api::refusal;
 use muster_control_core::State;
+use muster_control_core::authz::{About, Allowed, Ask};
+use muster_model::identity::Author;
 use muster_model::moves::{MOVES_KEPT_MAX, spent};
-use muster_model::{GpuUnits, MoveRecord, NodeId, Pool, Revision, TenantId};
+use muster_model::{GpuUnits, MoveRecord, NodeId, Pool, Revision, Rpc, TenantId};
 use muster_proto::v1;
 use std::collections::BTreeSet;
 use tonic::Status;
@@ -14,14 +16,19 @@ use tonic::Status;
 /// Moves that one answer has when nobody says how many.
 const SHOWN: usize = 100;
 
-pub(super) async fn list(app: &App, request: &v1::ListMovesRequest) -> Result<v1::ListMovesReply, Status> {
+pub(super) async fn list(
+    app: &App,
+    author: &Author,
+    request: &v1::ListMovesRequest,
+) -> Result<v1::ListMovesReply, Status> {
     let limit = match request.limit {
         0 => SHOWN,
         limit => (limit as usize).min(MOVES_KEPT_MAX),
     };
     let now_ms = app.consensus.now_ms();
-    let look = |state: &State, revision| reply(state, revision, &request.pool, limit, now_ms);
-    app.look(request.consistency, look).await?.ok_or_else(|| refusal::not_found("pool", &request.pool))
+    let look = |state: &State, revision, _: &Allowed| reply(state, revision, &request.pool, limit, now_ms);
+    let ask = Ask { rpc: Rpc::FleetListMoves, about: About::Nothing };
+    app.look(author, ask, request.consistency, look).await?.ok_or_else(|| refusal::not_found("pool", &request.pool))
 }
 
 /// None where the pool that is asked for is not there.

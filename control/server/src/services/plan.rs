@@ -5,7 +5,9 @@
 
 use super::App;
 use crate::api::refusal;
-use muster_model::{CellId, NodeId, Revision, TaskPlacement};
+use muster_control_core::authz::{About, Ask};
+use muster_model::identity::Author;
+use muster_model::{CellId, NodeId, Revision, Rpc, TaskPlacement};
 use muster_proto::v1;
 use muster_scheduler_core::View;
 use muster_scheduler_core::planner::{
@@ -13,7 +15,11 @@ use muster_scheduler_core::planner::{
 };
 use tonic::Status;
 
-pub(super) async fn plan_moves(app: &App, request: &v1::PlanMovesRequest) -> Result<v1::PlanMovesReply, Status> {
+pub(super) async fn plan_moves(
+    app: &App,
+    author: &Author,
+    request: &v1::PlanMovesRequest,
+) -> Result<v1::PlanMovesReply, Status> {
     let share = request.share_percent.unwrap_or(u32::from(SHARE_PERCENT_DEFAULT));
     let share_percent = u8::try_from(share).ok().filter(|share| *share <= 100);
     let share_percent = share_percent.ok_or_else(|| {
@@ -27,8 +33,10 @@ pub(super) async fn plan_moves(app: &App, request: &v1::PlanMovesRequest) -> Res
         }
         Ok(cells)
     };
-    let (cells, state_ms, revision) =
-        app.look(request.consistency, |state, revision| (named(state), state.meta.now_ms, revision)).await?;
+    let ask = Ask { rpc: Rpc::FleetPlanMoves, about: About::Nothing };
+    let (cells, state_ms, revision) = app
+        .look(author, ask, request.consistency, |state, revision, _| (named(state), state.meta.now_ms, revision))
+        .await?;
     let cells = cells?;
     let now_ms = state_ms.max(app.consensus.now_ms());
     let settings = Settings { share_percent, ..Settings::at(now_ms) };

@@ -10,7 +10,9 @@ use crate::consensus::copied;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use muster_control_core::State;
-use muster_model::Object;
+use muster_control_core::authz::{About, Allowed, Ask};
+use muster_model::identity::Author;
+use muster_model::{Object, Rpc};
 use muster_proto::v1;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,15 +27,17 @@ const PART_BYTES_MAX: usize = 1 << 20;
 
 pub(super) async fn copy_state(
     app: &App,
+    author: &Author,
     request: v1::CopyStateRequest,
 ) -> Result<BoxStream<'static, Result<v1::CopyStatePart, Status>>, Status> {
     let permit = Arc::clone(&app.state_copies).try_acquire_owned();
     let permit = permit.map_err(|_| refusal::busy("the number of copies of the state", COPIES_MAX))?;
-    let look = |state: &State, revision| {
+    let look = |state: &State, revision, _: &Allowed| {
         let classes: Vec<_> = state.device_classes.values().cloned().map(Object::DeviceClass).collect();
         (state.meta.clone(), classes, Snapshot::take(state, revision))
     };
-    let (meta, classes, snapshot) = app.look(request.consistency, look).await?;
+    let (meta, classes, snapshot) =
+        app.look(author, Ask { rpc: Rpc::AdminCopyState, about: About::Nothing }, request.consistency, look).await?;
     let (revision, now_ms) = (snapshot.revision, snapshot.now_ms.max(app.consensus.now_ms()));
     let level = meta.feature_level;
     let objects = std::iter::once(Object::Meta(meta)).chain(classes).chain(snapshot.objects());

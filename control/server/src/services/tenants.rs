@@ -2,15 +2,17 @@
 
 use super::App;
 use super::paging::{self, Page};
-use crate::api::refusal;
+use crate::api::{auth, refusal};
+use muster_control_core::authz::{About, Allowed, Ask, Visibility};
 use muster_control_core::quota::waiting;
 use muster_control_core::standing::{self, Sentence, Standing};
 use muster_control_core::{Command, Done, State, plan};
+use muster_model::identity::Author;
 use muster_model::quota_tree::{QuotaUse, quota_tree};
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{TenantChange, TenantEdit};
 use muster_model::validate::bounds::TENANTS_PER_APPLY_MAX;
-use muster_model::{FieldError, ResourceVec, Revision};
+use muster_model::{FieldError, ResourceVec, Revision, Rpc};
 use muster_proto::v1;
 use tonic::{Request, Response, Status};
 
@@ -19,9 +21,11 @@ pub(crate) struct TenantsService(pub(crate) App);
 
 impl TenantsService {
     /// What the state machine would answer now.
-    async fn would(&self, command: &Command) -> Result<(Done, Revision), Status> {
+    async fn would(&self, author: &Author, command: &Command) -> Result<(Done, Revision), Status> {
+        self.0.catch_up(v1::Consistency::Linearizable.into()).await?;
+        self.0.judge(author, command)?;
         let look = |state: &State, revision| (plan(state, state.meta.now_ms, command), revision);
-        let (planned, revision) = self.0.look(v1::Consistency::Linearizable.into(), look).await?;
+        let (planned, revision) = self.0.consensus.read(look);
         let (_, done) = planned.map_err(|reject| refusal::reject(&reject))?;
         Ok((done, revision))
     }
@@ -33,10 +37,12 @@ impl v1::tenants_server::Tenants for TenantsService {
         &self,
         request: Request<v1::ApplyTenantsRequest>,
     ) -> Result<Response<v1::ApplyTenantsReply>, Status> {
-        let v1::ApplyTenantsRequest { tenants, edits, dry_run, prune, half_life_s } = request.into_inner();
+        let (author, request) = auth::split(request);
+        let v1::ApplyTenantsRequest { tenants, edits, dry_run, prune, half_life_s } = request;
         let named = tenants.len() + edits.len();
         let command = command(tenants, edits, prune, half_life_s).map_err(|faults| refusal::fields(&faults))?;
-        let (done, revision) = if dry_run { self.would(&command).await? } else { self.0.decide(command).await? };
+        let (done, revision) =
+            if dry_run { self.would(&author, &command).await? } else { self.0.decide(&author, command).await? };
         let Changed { changes, removed, half_life_before_s } = changed(done)?;
         let half_life_s = half_life_s.filter(|_| half_life_before_s.is_some());
         if !dry_run {
@@ -58,14 +64,16 @@ impl v1::tenants_server::Tenants for TenantsService {
     }
 
     async fn r#move(&self, request: Request<v1::MoveTenantRequest>) -> Result<Response<v1::MoveTenantReply>, Status> {
-        let v1::MoveTenantRequest { path, to, dry_run } = request.into_inner();
+        let (author, request) = auth::split(request);
+        let v1::MoveTenantRequest { path, to, dry_run } = request;
         for (field, value) in [("path", &path), ("to", &to)] {
             if value.is_empty() {
                 return Err(refusal::field(field, "is empty", "name the tenant, such as research/nlp"));
             }
         }
         let command = Command::MoveTenant { path: path.clone(), to: to.clone() };
-        let (done, revision) = if dry_run { self.would(&command).await? } else { self.0.decide(command).await? };
+        let (done, revision) =
+            if dry_run { self.would(&author, &command).await? } else { self.0.decide(&author, command).await? };
         let Changed { changes, .. } = changed(done)?;
         if !dry_run {
             tracing::info!(tenant = path, to, changed = changes.len(), %revision, "tenant moved");
@@ -75,12 +83,16 @@ impl v1::tenants_server::Tenants for TenantsService {
     }
 
     async fn list(&self, request: Request<v1::ListTenantsRequest>) -> Result<Response<v1::ListTenantsReply>, Status> {
-        let v1::ListTenantsRequest { under, consistency, page_size, page_token, quota } = request.into_inner();
+        let (author, request) = auth::split(request);
+        let v1::ListTenantsRequest { under, consistency, page_size, page_token, quota } = request;
         let size = paging::size(page_size)?;
         let question = format!("tenants|{under}");
         let after = paging::after(&question, &page_token)?;
-        let look = |state: &State, revision| (page(state, &under, after.as_deref(), size, quota), revision);
-        let ((tenants, last), revision) = self.0.look(consistency, look).await?;
+        let look = |state: &State, revision, allowed: &Allowed| {
+            (page(state, allowed.sees(), &under, after.as_deref(), size, quota), revision)
+        };
+        let ask = Ask { rpc: Rpc::TenantsList, about: About::Nothing };
+        let ((tenants, last), revision) = self.0.look(&author, ask, consistency, look).await?;
         if tenants.is_empty() && after.is_none() && !under.is_empty() {
             return Err(refusal::not_found("tenant", under));
         }
@@ -92,11 +104,12 @@ impl v1::tenants_server::Tenants for TenantsService {
         &self,
         request: Request<v1::DeleteTenantRequest>,
     ) -> Result<Response<v1::DeleteTenantReply>, Status> {
-        let path = request.into_inner().path;
+        let (author, request) = auth::split(request);
+        let path = request.path;
         if path.is_empty() {
             return Err(refusal::field("path", "is empty", "name the tenant, such as research/nlp"));
         }
-        let (_, revision) = self.0.decide(Command::DeleteTenant { path: path.clone() }).await?;
+        let (_, revision) = self.0.decide(&author, Command::DeleteTenant { path: path.clone() }).await?;
         tracing::info!(tenant = path, %revision, "tenant deleted");
         Ok(Response::new(v1::DeleteTenantReply { revision: revision.0 }))
     }
@@ -105,19 +118,32 @@ impl v1::tenants_server::Tenants for TenantsService {
         &self,
         request: Request<v1::ExplainTenantRequest>,
     ) -> Result<Response<v1::ExplainTenantReply>, Status> {
-        let v1::ExplainTenantRequest { path, consistency } = request.into_inner();
+        let (author, request) = auth::split(request);
+        let v1::ExplainTenantRequest { path, consistency } = request;
         if path.is_empty() {
             return Err(refusal::field("path", "is empty", "name the tenant, such as research/nlp"));
         }
-        let look = |state: &State, revision: Revision| (standing::explain(state, &path), state.meta.now_ms, revision);
-        let (explained, now_ms, revision) = self.0.look(consistency, look).await?;
-        let Some(explained) = explained else { return Err(refusal::not_found("tenant", path)) };
+        let look = |state: &State, revision: Revision, allowed: &Allowed| {
+            let seen = |path: &str| {
+                let id = state.index().tenant_ids.get(path);
+                id.is_some_and(|id| allowed.sees().shows(state, *id))
+            };
+            let explained = standing::explain(state, &path).map(|explained| {
+                let neighbours =
+                    explained.neighbours.iter().filter(|one| seen(&one.path)).map(standing_to_wire).collect();
+                (explained, neighbours)
+            });
+            (explained, state.meta.now_ms, revision)
+        };
+        let ask = Ask { rpc: Rpc::TenantsExplain, about: About::Tenant(&path) };
+        let (explained, now_ms, revision) = self.0.look(&author, ask, consistency, look).await?;
+        let Some((explained, neighbours)) = explained else { return Err(refusal::not_found("tenant", path)) };
         Ok(Response::new(v1::ExplainTenantReply {
             revision: revision.0,
             now_ms,
             reasons: explained.sentences().into_iter().map(reason_to_wire).collect(),
             tenant: Some(standing_to_wire(&explained.tenant)),
-            neighbours: explained.neighbours.iter().map(standing_to_wire).collect(),
+            neighbours,
             more_neighbours: u32::try_from(explained.more).unwrap_or(u32::MAX),
             half_life_s: explained.half_life_s,
         }))
@@ -167,6 +193,7 @@ fn changed(done: Done) -> Result<Changed, Status> {
 /// Tenants at `under` and below it, after the path `after`, and where to go on.
 fn page(
     state: &State,
+    sees: &Visibility,
     under: &str,
     after: Option<&str>,
     size: usize,
@@ -179,6 +206,14 @@ fn page(
     for tenant in state.index().tenants_below(under, after).filter_map(|id| state.tenants.get(&id)) {
         if page.is_full() {
             return (page.items(), last);
+        }
+        if !sees.shows(state, tenant.id) {
+            // Of those above the caller's own: what bounds them, and nothing of what others do.
+            if sees.shows_limits(state, tenant.id) {
+                page.push(v1::Tenant::from(tenant));
+                last = Some(tenant.path.clone());
+            }
+            continue;
         }
         let used = in_use.get(&tenant.id).map(|at| at.used).unwrap_or_default();
         let quota = quotas.as_ref().map(|(quotas, waiting)| {

@@ -2,10 +2,11 @@
 
 use super::App;
 use super::paging::{self, Page};
-use crate::api::refusal;
+use crate::api::{auth, refusal};
 use muster_control_core::State;
+use muster_control_core::authz::{About, Allowed, Ask, Visibility};
 use muster_model::usage::UsageTotal;
-use muster_model::{GpuUnits, TenantId};
+use muster_model::{GpuUnits, Rpc, TenantId};
 use muster_proto::v1;
 use tonic::{Request, Response, Status};
 
@@ -18,12 +19,16 @@ pub(crate) struct UsageService(pub(crate) App);
 #[tonic::async_trait]
 impl v1::usage_server::Usage for UsageService {
     async fn get(&self, request: Request<v1::GetUsageRequest>) -> Result<Response<v1::GetUsageReply>, Status> {
-        let v1::GetUsageRequest { under, consistency, page_size, page_token } = request.into_inner();
+        let (author, request) = auth::split(request);
+        let v1::GetUsageRequest { under, consistency, page_size, page_token } = request;
         let size = paging::size(page_size)?;
         let question = format!("usage|{under}");
         let after = paging::after(&question, &page_token)?;
-        let look = |state: &State, revision| (page(state, &under, after.as_deref(), size), revision);
-        let ((tenants, last), revision) = self.0.look(consistency, look).await?;
+        let look = |state: &State, revision, allowed: &Allowed| {
+            (page(state, allowed.sees(), &under, after.as_deref(), size), revision)
+        };
+        let ask = Ask { rpc: Rpc::UsageGet, about: About::Nothing };
+        let ((tenants, last), revision) = self.0.look(&author, ask, consistency, look).await?;
         if tenants.is_empty() && after.is_none() && !under.is_empty() {
             return Err(refusal::not_found("tenant", under));
         }
@@ -49,12 +54,21 @@ fn row(path: String, own: Option<&UsageTotal>) -> v1::TenantUsage {
 
 /// Tenants at `under` and below it, after the path `after`, each with its own sum and with that of its descendants; what belongs to none
 /// at the end of all. And where to go on.
-fn page(state: &State, under: &str, after: Option<&str>, size: usize) -> (Vec<v1::TenantUsage>, Option<String>) {
+fn page(
+    state: &State,
+    sees: &Visibility,
+    under: &str,
+    after: Option<&str>,
+    size: usize,
+) -> (Vec<v1::TenantUsage>, Option<String>) {
     let mut page = Page::new(size);
     let mut last = None;
     for tenant in state.index().tenants_below(under, after).filter_map(|id| state.tenants.get(&id)) {
         if page.is_full() {
             return (page.items(), last);
+        }
+        if !sees.shows(state, tenant.id) {
+            continue;
         }
         let mut row = row(tenant.path.clone(), state.usage_totals.get(&tenant.id));
         row.gpu_seconds_with_children = gpu_seconds(with_children(state, tenant.id));
@@ -62,6 +76,7 @@ fn page(state: &State, under: &str, after: Option<&str>, size: usize) -> (Vec<v1
         last = Some(tenant.path.clone());
     }
     if under.is_empty()
+        && sees.shows_fleet()
         && let Some(total) = state.usage_totals.get(&UsageTotal::UNATTRIBUTED)
     {
         let mut row = row(UNATTRIBUTED.to_owned(), Some(total));

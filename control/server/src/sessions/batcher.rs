@@ -3,8 +3,10 @@
 //! What must stay true: each command is answered with its own decision; what waits and what is in flight is bounded, and a full
 //! batcher makes sessions wait, which makes their agents wait.
 
+use crate::api::signed::signed;
 use crate::consensus::{Consensus, ProposeError, Proposed};
 use muster_control_core::{Command, Done, Reject};
+use muster_model::identity::Author;
 use muster_runtime::Host;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -19,6 +21,7 @@ const IN_FLIGHT_MAX: usize = 4;
 type Answer = Result<Result<Done, Reject>, ProposeError>;
 
 struct Item {
+    author: Author,
     command: Command,
     answer: oneshot::Sender<Answer>,
 }
@@ -37,11 +40,11 @@ impl Batcher {
         Batcher { queue }
     }
 
-    /// Has one command decided.
-    pub(crate) async fn decide(&self, command: Command) -> Answer {
+    /// Has one command of an agent decided.
+    pub(crate) async fn decide(&self, author: Author, command: Command) -> Answer {
         let stopped = || ProposeError::Stopped { why: "the node is stopping".to_owned() };
         let (answer, answered) = oneshot::channel();
-        self.queue.send(Item { command, answer }).await.map_err(|_| stopped())?;
+        self.queue.send(Item { author, command, answer }).await.map_err(|_| stopped())?;
         answered.await.map_err(|_| stopped())?
     }
 }
@@ -63,7 +66,8 @@ async fn run(host: Host, consensus: Consensus, mut items: mpsc::Receiver<Item>) 
 }
 
 async fn propose(consensus: &Consensus, batch: Vec<Item>) {
-    let (commands, answers): (Vec<_>, Vec<_>) = batch.into_iter().map(|item| (item.command, item.answer)).unzip();
+    let (commands, answers): (Vec<_>, Vec<_>) =
+        batch.into_iter().map(|item| (signed(consensus, &item.author, item.command), item.answer)).unzip();
     let single = commands.len() == 1;
     match consensus.propose(commands.clone()).await {
         Ok(proposed) => {

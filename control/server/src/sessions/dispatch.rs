@@ -69,7 +69,7 @@ impl Index {
                     touched.extend(held.live.into_keys());
                 }
             }
-            Change::Delete(_) | Change::Retire(_) => {}
+            Change::Delete(_) | Change::Retire(_) | Change::Audit(_) => {}
         }
     }
 

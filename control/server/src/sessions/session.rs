@@ -13,12 +13,14 @@ use crate::leases::renewal::{Renewal, Verdict};
 use fnv::FnvHasher;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
+use muster_control_core::authz::{About, Ask, authorize};
 use muster_control_core::{Command, Done, Reject, TaskReport};
+use muster_model::identity::Author;
 use muster_model::node::Withheld;
 use muster_model::node_links::NodeLinks;
 use muster_model::task::CleanUp;
 use muster_model::usage::UsageInterval;
-use muster_model::{NodeHealth, TaskState};
+use muster_model::{NodeHealth, Rpc, TaskState};
 use muster_proto::convert::{checkpoint_from_wire, clean_up_from_wire, report_from_wire};
 use muster_proto::v1;
 use muster_runtime::timeline;
@@ -66,8 +68,8 @@ enum CardsUnderWay {
 }
 
 /// Serves a session until its end.
-pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out) {
-    let joined = match admit(&hub, &mut inbound, &out).await {
+pub(super) async fn serve(hub: Arc<Hub>, id: u64, author: Author, mut inbound: Inbound, out: Out) {
+    let joined = match admit(&hub, &author, &mut inbound, &out).await {
         Ok(joined) => joined,
         Err(NotJoined::Gone) => return,
         Err(NotJoined::Bad(status)) => {
@@ -87,6 +89,7 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, mut inbound: Inbound, out: Out
     tracing::info!(session = id, node = %joined.node, name = joined.name, epoch = %joined.epoch, "an agent has joined");
     let mut session = Session {
         hub: Arc::clone(&hub),
+        author,
         joined,
         out,
         sent: None,
@@ -118,6 +121,7 @@ fn refuse(out: &Out, reason: String, retry_ms: u64) {
 
 struct Session {
     hub: Arc<Hub>,
+    author: Author,
     joined: Joined,
     out: Out,
     /// Fingerprint of the tasks that were sent last.
@@ -253,9 +257,9 @@ impl Session {
             reports.push(TaskReport { allocation, rank, state, ended_ms, checkpoint, clean_up });
         }
         let command = Command::ReportTasks { node: self.joined.node, epoch: self.joined.epoch, reports };
-        let (hub, seq) = (Arc::clone(&self.hub), message.seq);
+        let (hub, author, seq) = (Arc::clone(&self.hub), self.author.clone(), message.seq);
         let decide = async move {
-            let result = match decide(&hub, command).await {
+            let result = match decide(&hub, &author, command).await {
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(reject)) => Err(Over::Refused(format!("task reports: {reject}"))),
                 Err(over) => Err(over),
@@ -271,9 +275,9 @@ impl Session {
         let incarnation = message.incarnation;
         let intervals: Vec<UsageInterval> = message.intervals.into_iter().map(Into::into).collect();
         let command = Command::RecordUsage { node: self.joined.node, incarnation, intervals };
-        let hub = Arc::clone(&self.hub);
+        let (hub, author) = (Arc::clone(&self.hub), self.author.clone());
         let decide = async move {
-            let result = match decide(&hub, command).await {
+            let result = match decide(&hub, &author, command).await {
                 Ok(Ok(Done::Counted { mark })) => Ok(mark),
                 // The agent goes on after the mark.
                 Ok(Err(Reject::UsageGap { incarnation: counted, mark, .. })) if counted == incarnation => Ok(mark),
@@ -317,9 +321,9 @@ impl Session {
         });
         if is_news && !self.links_decided {
             self.links_decided = true;
-            let hub = Arc::clone(&self.hub);
+            let (hub, author) = (Arc::clone(&self.hub), self.author.clone());
             let decide = async move {
-                Finished::Links(match decide(&hub, Command::ReportLinks { node, epoch, links }).await {
+                Finished::Links(match decide(&hub, &author, Command::ReportLinks { node, epoch, links }).await {
                     Ok(Ok(_)) => Ok(()),
                     Ok(Err(reject)) => Err(Over::Refused(format!("links of the node: {reject}"))),
                     Err(over) => Err(over),
@@ -333,9 +337,9 @@ impl Session {
     fn decide_cards(&mut self, withheld: Vec<Withheld>) {
         self.cards = CardsUnderWay::One;
         let command = Command::ReportCards { node: self.joined.node, epoch: self.joined.epoch, withheld };
-        let hub = Arc::clone(&self.hub);
+        let (hub, author) = (Arc::clone(&self.hub), self.author.clone());
         let decide = async move {
-            Finished::Cards(match decide(&hub, command).await {
+            Finished::Cards(match decide(&hub, &author, command).await {
                 Ok(Ok(_)) => Ok(()),
                 Ok(Err(reject)) => Err(Over::Refused(format!("card report: {reject}"))),
                 Err(over) => Err(over),
@@ -384,6 +388,11 @@ impl Session {
     }
 
     fn tick(&mut self, heard: Instant, idle: Duration) -> Result<(), Over> {
+        // An identity that was suspended counts as silence: what it says is not taken, and its node is fenced in time.
+        let now_ms = self.hub.consensus.now_ms();
+        let ask = Ask { rpc: Rpc::AgentsSession, about: About::Node(self.joined.node) };
+        let judged = self.hub.consensus.read(|state, _| authorize(state, now_ms, &self.author, &ask));
+        judged.map_err(|denied| Over::Refused(denied.to_string()))?;
         for request in self.log_streams.prune() {
             send(&self.out, ToAgent::Log(request))?;
         }
@@ -400,9 +409,9 @@ fn check_count(field: &str, count: usize) -> Result<(), Over> {
 }
 
 /// Has a command decided, trying again while there is no answer: reports and usage may be decided twice and count once.
-async fn decide(hub: &Hub, command: Command) -> Result<Result<Done, Reject>, Over> {
+async fn decide(hub: &Hub, author: &Author, command: Command) -> Result<Result<Done, Reject>, Over> {
     loop {
-        match hub.batcher.decide(command.clone()).await {
+        match hub.batcher.decide(author.clone(), command.clone()).await {
             Ok(decided) => return Ok(decided),
             Err(ProposeError::Stopped { .. }) => return Err(Over::Gone),
             Err(error @ ProposeError::TooLarge { .. }) => return Err(Over::Bad(refusal::propose(&error))),

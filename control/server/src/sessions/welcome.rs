@@ -5,8 +5,10 @@
 use super::Hub;
 use super::stream::{Inbound, Out, send};
 use crate::api::refusal;
+use crate::api::signed::signed;
 use crate::consensus::ProposeError;
 use muster_control_core::{Command, Done, Reject};
+use muster_model::identity::Author;
 use muster_model::node::NodeSpec;
 use muster_model::{Epoch, NodeId};
 use muster_proto::v1;
@@ -42,7 +44,7 @@ struct Introduced {
 }
 
 /// Waits for the Hello, joins the node and welcomes the agent.
-pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result<Joined, NotJoined> {
+pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out: &Out) -> Result<Joined, NotJoined> {
     let Introduced { spec, usage_incarnation, agent, cluster } = hello(hub, inbound).await?;
     let name = spec.name.clone();
     let own =
@@ -50,7 +52,7 @@ pub(super) async fn admit(hub: &Hub, inbound: &mut Inbound, out: &Out) -> Result
     if let Some(other) = cluster.filter(|other| *other != own) {
         return Err(NotJoined::Refused(other_cluster(hub, &name, other, own)));
     }
-    let command = Command::JoinNode { spec, usage_incarnation, agent };
+    let command = signed(&hub.consensus, author, Command::JoinNode { spec, usage_incarnation, agent });
     let (done, revision) = loop {
         let proposed = tokio::select! {
             biased;

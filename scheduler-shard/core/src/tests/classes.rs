@@ -295,7 +295,7 @@ fn other_cases() -> Vec<Case> {
         differing("array", Nothing, gang(1, 1), |spec| {
             spec.array = Some(muster_model::ArraySpec { indices: [1].into_iter().collect(), max_running: None });
         }),
-        differing("compute_instances", Nothing, gang(1, 1), |spec| spec.compute_instances = 3),
+        differing("compute_instances", Nothing, mig("3g.40gb"), |spec| spec.compute_instances = 3),
         differing("movable", Nothing, gang(1, 1), |spec| spec.movable = Some(Movable::default())),
     ]
 }

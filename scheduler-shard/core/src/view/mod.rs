@@ -106,6 +106,7 @@ impl View {
             Change::Put(object) => self.put((**object).clone()),
             Change::Delete(key) => self.delete(key),
             Change::Retire(job) => self.delete(&Key::Job(job.id)),
+            Change::Audit(_) => {}
         }
     }
 

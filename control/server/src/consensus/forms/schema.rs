@@ -9,8 +9,12 @@ use crate::consensus::peer::{Heartbeat, HeartbeatAnswer, Identified, PreVote, Pr
 use crate::consensus::snapshot::Frame;
 use crate::consensus::types::{Batch, LogId, Member, Types, Vote};
 use crate::consensus::{PeerRefusal, ProposeError};
+use muster_control_core::authz::Denied;
 use muster_control_core::{Command, Decided, Done, GrowthFault, Reject, VictimFault};
 use muster_model::allocation::{AllocationState, EndCause};
+use muster_model::identity::{
+    AccessMode, AuditRecord, CredentialKind, MachineRole, MachineStanding, Principal, Role, Subject,
+};
 use muster_model::job::{JobPhase, Outcome};
 use muster_model::mig::MigShape;
 use muster_model::needs::{Isolation, Rule};
@@ -100,6 +104,7 @@ fn registry() -> (Registry, Vec<String>) {
         NumaPolicy
     );
     trace!(EndCause, GrowthFault, MoveFate, Outcome, PreemptReason, Reject, Result<Done, Reject>, Rule, SharingMode, StopSignal, TaskEnd, TaskState, TopologyLevel, Trust, VictimFault, WindowKind, WorkloadClass);
+    trace!(AccessMode, AuditRecord, CredentialKind, Denied, MachineRole, MachineStanding, Principal, Role, Subject);
     // Not `Edit`, which is one layout for each thing that can be edited.
     let missing = tracer.registry_unchecked();
     (missing.into_iter().filter(|(name, _)| name != "Edit").collect(), roots)

@@ -235,6 +235,15 @@ fn write_changes(form: u8, batch: &mut Batch, changes: &[Change]) -> usize {
                 batch.delete(state_space::ENDED, key);
                 batch.delete(state_space::HISTORY, job_key(job.id));
             }
+            Change::Delete(Key::Audited(number)) => {
+                bytes += size_of::<u64>();
+                batch.delete(state_space::AUDIT, number.0.to_be_bytes());
+            }
+            Change::Audit(record) => {
+                let stored = encode(form, &**record);
+                bytes += stored.len();
+                batch.put(state_space::AUDIT, record.number.to_be_bytes(), stored);
+            }
             Change::Delete(key) => {
                 let key = object_key(key);
                 bytes += key.len();

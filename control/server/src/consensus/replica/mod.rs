@@ -17,7 +17,7 @@ use crate::consensus::stored::{self, job_key, state_space};
 use crate::consensus::types::{LogId, Membership, Types};
 use muster_control_core::{Entry, Executed, State};
 use muster_model::object::FinishedJob;
-use muster_model::{Job, JobId, Revision};
+use muster_model::{AuditRecord, Job, JobId, Revision};
 use muster_runtime::{DiskError, Host, Kv};
 use openraft::Snapshot;
 use parking_lot::{Mutex, RwLock};
@@ -149,6 +149,23 @@ impl Replica {
             kv.scan(state_space::HISTORY, &job_key(first), None, limit, false)?
         };
         pairs.iter().map(|(_, bytes)| stored::job(bytes)).collect()
+    }
+
+    /// Records of the audit with numbers from `from` up, or from below `from` down.
+    pub(crate) fn audit_records(
+        &self,
+        from: Option<u64>,
+        newest_first: bool,
+        limit: usize,
+    ) -> Result<Vec<AuditRecord>, DiskError> {
+        let kv = self.store.read().kv.clone();
+        let key = from.map(u64::to_be_bytes);
+        let key = key.as_ref().map(<[u8; 8]>::as_slice);
+        let pairs = match newest_first {
+            true => kv.scan(state_space::AUDIT, &[], key, limit, true)?,
+            false => kv.scan(state_space::AUDIT, key.unwrap_or_default(), None, limit, false)?,
+        };
+        pairs.iter().map(|(_, bytes)| stored::decode_stored("a record of the audit", bytes)).collect()
     }
 
     /// Finished jobs as they ended, after `after`: at most `limit`.

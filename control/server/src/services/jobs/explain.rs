@@ -6,8 +6,10 @@
 use super::{preempted, unknown};
 use crate::services::{App, plan};
 use muster_control_core::State;
+use muster_model::identity::Author;
 use muster_model::{
-    Job, JobId, JobPhase, Node, NotEligible, NumaPolicy, Outcome, Revision, Topology, TopologyLevel, closeness, utc,
+    Job, JobId, JobPhase, Node, NotEligible, NumaPolicy, Outcome, Revision, Rpc, Topology, TopologyLevel, closeness,
+    utc,
 };
 use muster_proto::v1;
 use muster_scheduler_core::View;
@@ -16,18 +18,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
 
-pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1::ExplainReply, Status> {
+pub(super) async fn explain(
+    app: &App,
+    author: &Author,
+    request: v1::ExplainRequest,
+) -> Result<v1::ExplainReply, Status> {
     let id = JobId(request.job_id);
-    let (job, spread_out, victim, no_nodes, now_ms, revision) = app
-        .look(request.consistency, |state, revision| {
-            let job = state.jobs.get(&id).map(Arc::clone);
-            let spread_out = job.as_ref().and_then(|job| wider_than_preferred(state, job));
-            let victim = job.as_ref().and_then(|job| preempted::reason(state, job));
-            let victim = victim.or_else(|| job.as_ref().and_then(|job| cleaning(state, job)));
-            (job, spread_out, victim, state.nodes.is_empty(), state.meta.now_ms, revision)
-        })
-        .await?;
-    let job = super::get::find(app, job, id)?;
+    app.catch_up(request.consistency).await?;
+    let (job, spread_out, victim, no_nodes, now_ms, revision) = app.consensus.read(|state, revision| {
+        let job = state.jobs.get(&id).map(Arc::clone);
+        let spread_out = job.as_ref().and_then(|job| wider_than_preferred(state, job));
+        let victim = job.as_ref().and_then(|job| preempted::reason(state, job));
+        let victim = victim.or_else(|| job.as_ref().and_then(|job| cleaning(state, job)));
+        (job, spread_out, victim, state.nodes.is_empty(), state.meta.now_ms, revision)
+    });
+    let (job, _) = super::get::find(app, author, Rpc::JobsExplain, job, id)?;
     if !matches!(job.phase, JobPhase::Queued) {
         let phase = job.phase.word().to_owned();
         let reasons = std::iter::once(standing(&job)).chain(victim).chain(spread_out).chain(chosen(&job)).collect();
@@ -54,7 +59,7 @@ pub(super) async fn explain(app: &App, request: v1::ExplainRequest) -> Result<v1
     };
     let found = app.searches.enter()?.look(app, revision, looked).await?;
     // Between the two looks it may have ended.
-    let (explained, moves, revision) = found.ok_or_else(|| unknown(app, id))?;
+    let (explained, moves, revision) = found.ok_or_else(|| unknown(app, author, id))?;
     let mut reasons: Vec<v1::Reason> = explained.reasons.iter().map(told).collect();
     if no_nodes {
         reasons = vec![v1::Reason {

@@ -1,31 +1,32 @@
 //! One job, live or over, with what it holds.
 
-use super::unknown;
+use super::{allow_ended, unknown};
 use crate::api::refusal;
 use crate::services::App;
 use muster_control_core::State;
-use muster_model::{Allocation, AllocationState, Job, JobId, NodeId, TenantId};
+use muster_control_core::authz::Allowed;
+use muster_model::identity::Author;
+use muster_model::{Allocation, AllocationState, Job, JobId, NodeId, Rpc, TenantId};
 use muster_proto::v1;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tonic::Status;
 
-pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::GetJobReply, Status> {
+pub(super) async fn get(app: &App, author: &Author, request: v1::GetJobRequest) -> Result<v1::GetJobReply, Status> {
     let id = JobId(request.job_id);
-    let (live, revision) = app
-        .look(request.consistency, |state, revision| {
-            let found = state.jobs.get(&id).map(|job| {
-                let allocation = job.phase.allocation().and_then(|held| state.allocations.get(&held)).map(Arc::clone);
-                let parts = job.growth.parts.iter().filter_map(|part| state.allocations.get(part));
-                let runs = |part: &&Arc<Allocation>| part.state == AllocationState::Active;
-                let growth: Vec<Arc<Allocation>> = parts.filter(runs).map(Arc::clone).collect();
-                (Arc::clone(job), (allocation, growth))
-            });
-            (found, revision)
-        })
-        .await?;
+    app.catch_up(request.consistency).await?;
+    let (live, revision) = app.consensus.read(|state, revision| {
+        let found = state.jobs.get(&id).map(|job| {
+            let allocation = job.phase.allocation().and_then(|held| state.allocations.get(&held)).map(Arc::clone);
+            let parts = job.growth.parts.iter().filter_map(|part| state.allocations.get(part));
+            let runs = |part: &&Arc<Allocation>| part.state == AllocationState::Active;
+            let growth: Vec<Arc<Allocation>> = parts.filter(runs).map(Arc::clone).collect();
+            (Arc::clone(job), (allocation, growth))
+        });
+        (found, revision)
+    });
     let (live, held) = live.unzip();
-    let job = find(app, live, id)?;
+    let (job, allowed) = find(app, author, Rpc::JobsGet, live, id)?;
     let (allocation, growth) = held.unwrap_or_default();
     let (growth_nodes, node_names, failure_nodes, cell_name, account_paths) = app.consensus.read(|state, _| {
         let failed = job.attempts.iter().flat_map(|record| &record.failures).map(|failure| failure.node);
@@ -42,7 +43,7 @@ pub(super) async fn get(app: &App, request: v1::GetJobRequest) -> Result<v1::Get
         (growth_nodes, names(state, &job.nodes), failure_nodes, cell_name, account_paths)
     });
     Ok(v1::GetJobReply {
-        job: Some(v1::Job::from(&*job)),
+        job: Some(shown(app, &allowed, &job)),
         allocation: allocation.map(|allocation| v1::Allocation::from(&*allocation)),
         revision: revision.0,
         node_names,
@@ -65,17 +66,40 @@ fn names(state: &State, nodes: &[NodeId]) -> Vec<String> {
     nodes.iter().map(name).collect()
 }
 
-/// The job, live as it was found or from the history. A job that leaves memory is in the history at the same moment, so
-/// looking there second misses none.
+/// The job, live as it was found or from the history, if the caller may have it for `rpc`. A job that leaves memory is in the history at the same moment,
+/// so looking there second misses none.
 ///
 /// # Errors
-/// NOT_FOUND, or a failing disk.
-pub(super) fn find(app: &App, live: Option<Arc<Job>>, id: JobId) -> Result<Arc<Job>, Status> {
-    match live {
-        Some(job) => Ok(job),
+/// NOT_FOUND, what the caller may not, or a failing disk.
+pub(super) fn find(
+    app: &App,
+    author: &Author,
+    rpc: Rpc,
+    live: Option<Arc<Job>>,
+    id: JobId,
+) -> Result<(Arc<Job>, Allowed), Status> {
+    let job = match live {
+        Some(job) => job,
         None => {
             let finished = app.consensus.finished_job(id).map_err(|error| refusal::disk(&error))?;
-            finished.map(Arc::new).ok_or_else(|| unknown(app, id))
+            finished.map(Arc::new).ok_or_else(|| unknown(app, author, id))?
         }
+    };
+    let allowed = allow_ended(app, author, rpc, &job)?;
+    Ok((job, allowed))
+}
+
+/// The job as it is sent; its command and environment only to those who may read what its tenant wrote.
+fn shown(app: &App, allowed: &Allowed, job: &Job) -> v1::Job {
+    let mut shown = v1::Job::from(job);
+    let content = app.consensus.read(|state, _| allowed.sees().shows_content(state, job.tenant));
+    if content {
+        super::note_read(app, allowed, job, "command and environment");
     }
+    if let (false, Some(spec)) = (content, &mut shown.spec) {
+        spec.command.clear();
+        spec.env.clear();
+        spec.workdir.clear();
+    }
+    shown
 }

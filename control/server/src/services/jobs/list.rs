@@ -9,7 +9,9 @@ use crate::api::refusal;
 use crate::services::App;
 use crate::services::paging::{self, Page};
 use muster_control_core::State;
-use muster_model::{CellId, Job, JobId, JobPhase};
+use muster_control_core::authz::{About, Ask, Visibility};
+use muster_model::identity::Author;
+use muster_model::{CellId, Job, JobId, JobPhase, Rpc, TenantId};
 use muster_proto::convert::job::job_in_brief;
 use muster_proto::v1;
 use prost::Message;
@@ -38,22 +40,34 @@ struct Found {
     looked_to: Option<JobId>,
 }
 
-pub(super) async fn list(app: &App, request: v1::ListJobsRequest) -> Result<v1::ListJobsReply, Status> {
+pub(super) async fn list(
+    app: &App,
+    author: &Author,
+    request: v1::ListJobsRequest,
+) -> Result<v1::ListJobsReply, Status> {
     let size = paging::size(request.page_size)?;
     let filter = Filter::of(&request)?;
     let question = filter.question();
     let after = paging::after(&question, &request.page_token)?.map(|last| parse_job(&last)).transpose()?;
 
     // Memory first, the history second: a job that ends in between is then seen in both and never in neither.
-    let (live, known, now_ms, revision) = app
-        .look(request.consistency, |state, revision| {
-            (filter.live(state, after, size), filter.tenant_known(state), state.meta.now_ms, revision)
+    let ask = Ask { rpc: Rpc::JobsList, about: About::Nothing };
+    let (live, known, now_ms, revision, sees) = app
+        .look(author, ask, request.consistency, |state, revision, allowed| {
+            let sees = allowed.sees().clone();
+            (
+                filter.live(state, &sees, after, size),
+                filter.tenant_known(state, &sees),
+                state.meta.now_ms,
+                revision,
+                sees,
+            )
         })
         .await?;
     if !known && !filter.wants_finished() {
         return Err(refusal::not_found("tenant", &filter.tenant));
     }
-    let history = if filter.wants_finished() { filter.finished(app, after, size)? } else { Found::nothing() };
+    let history = if filter.wants_finished() { filter.finished(app, &sees, after, size)? } else { Found::nothing() };
     let (jobs, next_page_token) = filter.page(live, history, size, &question);
     let reasons = if request.reasons { reasons::reasons(app, &jobs, revision, now_ms).await } else { Vec::new() };
     let cells: BTreeSet<CellId> = jobs.iter().filter_map(|job| job.cell).collect();
@@ -125,8 +139,9 @@ impl Filter {
         self.phases.is_empty() || self.phases.iter().any(|phase| (*phase as i32) < v1::JobPhase::Completed as i32)
     }
 
-    fn tenant_known(&self, state: &State) -> bool {
-        self.tenant.is_empty() || state.index().tenant_ids.contains_key(&self.tenant)
+    fn tenant_known(&self, state: &State, sees: &Visibility) -> bool {
+        let known = |id: &TenantId| sees.shows(state, *id);
+        self.tenant.is_empty() || state.index().tenant_ids.get(&self.tenant).is_some_and(known)
     }
 
     fn matches(&self, job: &Job) -> bool {
@@ -144,7 +159,7 @@ impl Filter {
             && below(&self.tenant, &job.spec.tenant)
     }
 
-    fn live(&self, state: &State, after: Option<JobId>, size: usize) -> Found {
+    fn live(&self, state: &State, sees: &Visibility, after: Option<JobId>, size: usize) -> Found {
         if !self.wants_live() {
             return Found::nothing();
         }
@@ -162,7 +177,7 @@ impl Filter {
                 return found;
             }
             found.looked_to = Some(job.id);
-            if self.matches(job) {
+            if self.matches(job) && sees.shows(state, job.tenant) {
                 found.jobs.push(Arc::clone(job));
             }
         }
@@ -170,7 +185,7 @@ impl Filter {
         found
     }
 
-    fn finished(&self, app: &App, after: Option<JobId>, size: usize) -> Result<Found, Status> {
+    fn finished(&self, app: &App, sees: &Visibility, after: Option<JobId>, size: usize) -> Result<Found, Status> {
         let mut found = Found { jobs: Vec::new(), looked_to: after };
         let mut looked_at = 0;
         while looked_at < LOOKED_AT_MAX && found.jobs.len() <= size {
@@ -180,9 +195,12 @@ impl Filter {
                 .map_err(|error| refusal::disk(&error))?;
             let last = chunk.len() < HISTORY_CHUNK;
             looked_at += chunk.len();
-            for job in chunk {
+            let seen = app
+                .consensus
+                .read(|state, _| chunk.iter().map(|job| sees.shows(state, job.tenant)).collect::<Vec<bool>>());
+            for (job, seen) in chunk.into_iter().zip(seen) {
                 found.looked_to = Some(job.id);
-                if self.matches(&job) {
+                if seen && self.matches(&job) {
                     found.jobs.push(Arc::new(job));
                 }
             }

@@ -4,12 +4,14 @@
 //! stream and it is opened again from the offset that the reader has reached.
 
 use crate::api::{MESSAGE_BYTES_MAX, refusal};
+use crate::services::guarded::{Of, guarded};
 use crate::services::{App, STREAM_EVENTS_MAX};
 use crate::sessions::logs::{LogAsk, LogPiece};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use muster_control_core::State;
-use muster_model::{AllocationId, AllocationState, Attempt, Job, JobId, NodeId, Rank};
+use muster_model::identity::Author;
+use muster_model::{AllocationId, AllocationState, Attempt, Job, JobId, NodeId, Rank, Rpc};
 use muster_proto::v1;
 use muster_proto::v1::peer_client::PeerClient;
 use serde::{Deserialize, Serialize};
@@ -59,33 +61,38 @@ pub(crate) enum LogAnswer {
 
 pub(super) async fn logs(
     app: &App,
+    author: &Author,
     request: v1::LogsRequest,
 ) -> Result<BoxStream<'static, Result<v1::LogChunk, Status>>, Status> {
     let permit = Arc::clone(&app.log_streams).try_acquire_owned();
     let permit = permit.map_err(|_| refusal::busy("the number of log streams", super::super::LOG_STREAMS_MAX))?;
-    let mut target = target(app, &request).await?;
+    let mut target = target(app, author, &request).await?;
     let (out, chunks) = mpsc::channel(STREAM_EVENTS_MAX);
-    let app = app.clone();
+    let (allowed, job) = (author.clone(), JobId(request.job_id));
+    let pump_app = app.clone();
     app.host.clone().spawn_for_one(async move {
         let _permit = permit;
+        let app = pump_app;
         if let Some(Err(status)) = app.stop.run_until_cancelled(pump(&app, &mut target, &out)).await {
             let _ = out.send(Err(status)).await;
         }
     });
-    Ok(ReceiverStream::new(chunks).boxed())
+    Ok(guarded(app, &allowed, Rpc::JobsLogs, Of::Job(job), ReceiverStream::new(chunks).boxed()))
 }
 
 /// Finds the task that is meant.
-async fn target(app: &App, request: &v1::LogsRequest) -> Result<LogTarget, Status> {
+async fn target(app: &App, author: &Author, request: &v1::LogsRequest) -> Result<LogTarget, Status> {
     let id = JobId(request.job_id);
     let (attempt, rank) = (Attempt(request.attempt), Rank(request.rank));
-    let found = app.look(v1::Consistency::Linearizable.into(), |state, _| {
+    app.catch_up(v1::Consistency::Linearizable.into()).await?;
+    let found = app.consensus.read(|state, _| {
         let job = state.jobs.get(&id)?;
         let present = attempt == Attempt(0) || attempt == job.attempt;
         Some((Arc::clone(job), present.then(|| grown(state, job, rank)).flatten()))
     });
-    let (live, grown) = found.await?.unzip();
-    let job = super::get::find(app, live, id)?;
+    let (live, grown) = found.unzip();
+    let (job, allowed) = super::get::find(app, author, Rpc::JobsLogs, live, id)?;
+    super::note_read(app, &allowed, &job, "output");
     let (node, allocation, rank) = match grown.flatten() {
         Some(grown) => grown,
         None => {

@@ -8,6 +8,7 @@ use crate::api::refusal;
 use crate::services::App;
 use fnv::FnvHasher;
 use muster_control_core::{Command, Done, Reject};
+use muster_model::identity::Author;
 use muster_model::validate::{bounds, warnings};
 use muster_model::{FieldError, JobSpec, ValidJobSpec};
 use muster_proto::v1;
@@ -18,10 +19,11 @@ use tonic::Status;
 /// Warnings of one answer: a thousand jobs with the same one need not repeat it a thousand times.
 const WARNINGS_MAX: usize = 50;
 
-pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::SubmitReply, Status> {
+pub(super) async fn submit(app: &App, author: &Author, request: v1::SubmitRequest) -> Result<v1::SubmitReply, Status> {
     app.consensus.room_for_clients().map_err(|busy| refusal::propose(&busy))?;
     let v1::SubmitRequest { request_id, issued_ms, jobs } = request;
     tracing::trace!(target: timeline::TARGET, step = "submit_received", request = request_id);
+    let jobs = named(author, jobs);
     let specs = check(&request_id, jobs).map_err(|faults| refusal::fields(&faults))?;
     // A time that is filled in here would be a new one at every retry, and none would ever be too old to be known.
     let issued_ms = issued_ms.ok_or_else(|| {
@@ -37,7 +39,7 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
         .collect();
     let submit =
         |specs, ended| Command::Submit { request_id: request_id.clone(), issued_ms, payload_hash, specs, ended };
-    let (decided, revision) = dependencies::proposed(app, specs, submit).await?;
+    let (decided, revision) = dependencies::proposed(app, author, specs, submit).await?;
     tracing::trace!(target: timeline::TARGET, step = "submit_answered", request = request_id, revision = revision.0);
     let done = decided.map_err(refused)?;
     let Done::Submitted { first, count: accepted } = done else {
@@ -51,6 +53,14 @@ pub(super) async fn submit(app: &App, request: v1::SubmitRequest) -> Result<v1::
     tracing::debug!(request_id, job = %first, count = accepted, %revision, "submitted");
     let job_ids = (first.0..first.0 + u64::from(accepted)).collect();
     Ok(v1::SubmitReply { job_ids, revision: revision.0, warnings })
+}
+
+/// Jobs are listed under the name of who submits them, where that is known.
+fn named(author: &Author, mut jobs: Vec<v1::JobSpec>) -> Vec<v1::JobSpec> {
+    if let Some(user) = author.principal.job_user() {
+        jobs.iter_mut().for_each(|job| user.clone_into(&mut job.user));
+    }
+    jobs
 }
 
 fn check(request_id: &str, jobs: Vec<v1::JobSpec>) -> Result<Vec<ValidJobSpec>, Vec<FieldError>> {

@@ -8,10 +8,13 @@ use super::unknown;
 use crate::api::refusal;
 use crate::consensus::{Follower, Lagged};
 use crate::services::App;
+use crate::services::guarded::{Of, guarded};
 use crate::services::outlet::{Gone, Outlet};
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use muster_model::{Change, Job, JobId, JobPhase, Object, Revision};
+use muster_control_core::authz::{About, Visibility};
+use muster_model::identity::Author;
+use muster_model::{Change, Job, JobId, JobPhase, Object, Revision, Rpc};
 use muster_proto::convert::job::job_in_brief;
 use muster_proto::v1;
 use std::sync::Arc;
@@ -27,6 +30,8 @@ enum End {
 
 struct Watch {
     app: App,
+    author: Author,
+    sees: Visibility,
     tenant: String,
     job: Option<JobId>,
     out: Outlet<v1::JobEvent>,
@@ -34,6 +39,7 @@ struct Watch {
 
 pub(super) async fn watch(
     app: &App,
+    author: &Author,
     request: v1::WatchJobsRequest,
 ) -> Result<BoxStream<'static, Result<v1::JobEvent, Status>>, Status> {
     let permit = Arc::clone(&app.watches).try_acquire_owned();
@@ -49,13 +55,22 @@ pub(super) async fn watch(
     let mut from = (request.from_revision != 0).then_some(Revision(request.from_revision));
     if let Some(id) = job {
         let live = app.consensus.read(|state, _| state.jobs.get(&id).map(Arc::clone));
-        if matches!(super::get::find(app, live, id)?.phase, JobPhase::Finished(_)) {
+        let (job, _) = super::get::find(app, author, Rpc::JobsGet, live, id)?;
+        if matches!(job.phase, JobPhase::Finished(_)) {
             // It will not change any more: its last value is the whole answer.
             from = None;
         }
     }
+    let allowed = app.allow(author, Rpc::JobsWatch, About::Nothing)?;
     let (out, events) = app.job_events.open();
-    let watch = Watch { app: app.clone(), tenant: request.tenant, job, out };
+    let watch = Watch {
+        app: app.clone(),
+        author: author.clone(),
+        sees: allowed.sees().clone(),
+        tenant: request.tenant,
+        job,
+        out,
+    };
     app.host.spawn_for_one(async move {
         let _permit = permit;
         let stop = watch.app.stop.clone();
@@ -63,7 +78,7 @@ pub(super) async fn watch(
             watch.out.fail(status);
         }
     });
-    Ok(events.boxed())
+    Ok(guarded(app, author, Rpc::JobsWatch, Of::Many, events.boxed()))
 }
 
 impl Watch {
@@ -92,13 +107,16 @@ impl Watch {
         let (jobs, revision) = self.app.consensus.read(|state, revision| {
             let jobs: Vec<Arc<Job>> = match self.job {
                 Some(id) => state.jobs.get(&id).into_iter().map(Arc::clone).collect(),
-                None => state.jobs.values().filter(|job| self.matches(job)).map(Arc::clone).collect(),
+                None => {
+                    let wanted = |job: &&Arc<Job>| self.matches(job) && self.sees.shows(state, job.tenant);
+                    state.jobs.values().filter(wanted).map(Arc::clone).collect()
+                }
             };
             (jobs, revision)
         });
         if let (Some(id), true) = (self.job, jobs.is_empty()) {
             let finished = self.app.consensus.finished_job(id).map_err(|error| End::Failed(refusal::disk(&error)))?;
-            let job = finished.ok_or_else(|| End::Failed(unknown(&self.app, id)))?;
+            let job = finished.ok_or_else(|| End::Failed(unknown(&self.app, &self.author, id)))?;
             return Err(match self.send(revision, &job).await {
                 Ok(()) => End::Done,
                 Err(end) => end,
@@ -131,9 +149,9 @@ impl Watch {
                         _ => continue,
                     },
                     Change::Retire(job) => &**job,
-                    Change::Delete(_) => continue,
+                    Change::Delete(_) | Change::Audit(_) => continue,
                 };
-                if self.matches(job) {
+                if self.matches(job) && self.app.consensus.read(|state, _| self.sees.shows(state, job.tenant)) {
                     self.send(applied.revision, job).await?;
                     if self.job.is_some() && matches!(job.phase, JobPhase::Finished(_)) {
                         return Err(End::Done);

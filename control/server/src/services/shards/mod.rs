@@ -4,12 +4,14 @@ mod propose;
 mod watch;
 
 use super::App;
-use crate::api::refusal;
+use super::guarded::{Of, guarded};
+use crate::api::{auth, refusal};
 use crate::leases::renewal::{Renewal, Verdict};
 use futures::stream::BoxStream;
+use muster_control_core::authz::About;
 use muster_control_core::{Command, Done};
 use muster_model::validate::bounds::{LEASES_PER_RENEW_MAX, SHARD_NAME_BYTES_MAX};
-use muster_model::{CellId, Epoch};
+use muster_model::{CellId, Epoch, Rpc};
 use muster_proto::v1;
 use tonic::{Request, Response, Status};
 
@@ -19,9 +21,11 @@ pub(crate) struct ShardsService(pub(crate) App);
 #[tonic::async_trait]
 impl v1::shards_server::Shards for ShardsService {
     async fn acquire(&self, request: Request<v1::AcquireRequest>) -> Result<Response<v1::AcquireReply>, Status> {
-        let v1::AcquireRequest { cell, shard } = request.into_inner();
+        let (author, request) = auth::split(request);
+        let v1::AcquireRequest { cell, shard } = request;
         check_shard(&shard)?;
-        let (done, revision) = self.0.decide(Command::AcquireCell { cell: CellId(cell), shard: shard.clone() }).await?;
+        let (done, revision) =
+            self.0.decide(&author, Command::AcquireCell { cell: CellId(cell), shard: shard.clone() }).await?;
         let Done::Acquired { epoch, .. } = done else {
             return Err(Status::internal(format!("a lease was answered {done:?}")));
         };
@@ -31,8 +35,10 @@ impl v1::shards_server::Shards for ShardsService {
     }
 
     async fn renew(&self, request: Request<v1::RenewRequest>) -> Result<Response<v1::RenewReply>, Status> {
-        let v1::RenewRequest { shard, leases } = request.into_inner();
+        let (author, request) = auth::split(request);
+        let v1::RenewRequest { shard, leases } = request;
         check_shard(&shard)?;
+        self.0.allow(&author, Rpc::ShardsRenew, About::Shard(&shard))?;
         if leases.len() > LEASES_PER_RENEW_MAX {
             let problem = format!("has {} leases", leases.len());
             return Err(refusal::field("leases", problem, "renew at most 4,096 cells in one call"));
@@ -50,11 +56,12 @@ impl v1::shards_server::Shards for ShardsService {
     }
 
     async fn release(&self, request: Request<v1::ReleaseRequest>) -> Result<Response<v1::ReleaseReply>, Status> {
-        let v1::ReleaseRequest { shard, lease } = request.into_inner();
+        let (author, request) = auth::split(request);
+        let v1::ReleaseRequest { shard, lease } = request;
         check_shard(&shard)?;
         let lease = lease.ok_or_else(|| refusal::field("lease", "is missing", "give the cell and the epoch"))?;
         let (cell, epoch) = (CellId(lease.cell), Epoch(lease.epoch));
-        self.0.decide(Command::ExpireCell { cell, epoch }).await?;
+        self.0.decide(&author, Command::ExpireCell { cell, epoch }).await?;
         tracing::info!(%cell, shard, %epoch, "cell released");
         Ok(Response::new(v1::ReleaseReply {}))
     }
@@ -62,11 +69,15 @@ impl v1::shards_server::Shards for ShardsService {
     type WatchStream = BoxStream<'static, Result<v1::WatchEvent, Status>>;
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        watch::watch(&self.0, request.into_inner()).map(Response::new)
+        let (author, request) = auth::split(request);
+        self.0.allow(&author, Rpc::ShardsWatch, About::Nothing)?;
+        let events = watch::watch(&self.0, request);
+        events.map(|events| guarded(&self.0, &author, Rpc::ShardsWatch, Of::Many, events)).map(Response::new)
     }
 
     async fn propose(&self, request: Request<v1::ProposeRequest>) -> Result<Response<v1::ProposeReply>, Status> {
-        propose::propose(&self.0, request.into_inner()).await.map(Response::new)
+        let (author, request) = auth::split(request);
+        propose::propose(&self.0, &author, request).await.map(Response::new)
     }
 }
 

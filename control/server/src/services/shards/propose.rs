@@ -5,6 +5,7 @@
 use crate::api::refusal;
 use crate::services::App;
 use muster_control_core::{Command, Done, LeasedBinding, Reject};
+use muster_model::identity::Author;
 use muster_model::validate::bounds::PROPOSALS_PER_CALL_MAX;
 use muster_model::{AllocationId, CellId, Epoch, JobId, PlannedMove};
 use muster_proto::v1;
@@ -13,7 +14,11 @@ use tonic::Status;
 use v1::proposal_result::Result as Answer;
 use v1::rejection::Kind;
 
-pub(super) async fn propose(app: &App, request: v1::ProposeRequest) -> Result<v1::ProposeReply, Status> {
+pub(super) async fn propose(
+    app: &App,
+    author: &Author,
+    request: v1::ProposeRequest,
+) -> Result<v1::ProposeReply, Status> {
     let (cell, epoch) = (CellId(request.cell), Epoch(request.epoch));
     if request.proposals.len() > PROPOSALS_PER_CALL_MAX {
         let problem = format!("has {} proposals", request.proposals.len());
@@ -35,7 +40,7 @@ pub(super) async fn propose(app: &App, request: v1::ProposeRequest) -> Result<v1
     let (decided, revision) = if commands.is_empty() {
         (Vec::new(), app.consensus.read(|_, revision| revision))
     } else {
-        let proposed = app.consensus.propose(commands).await.map_err(|error| refusal::propose(&error))?;
+        let proposed = app.propose_all(author, commands).await?.map_err(|error| refusal::propose(&error))?;
         (proposed.decided, proposed.revision)
     };
     let ago_ns = received.ns_ago();
@@ -131,6 +136,7 @@ fn answer(decided: Result<Done, Reject>) -> Answer {
         | Reject::Full { .. }
         | Reject::UsageGap { .. }
         | Reject::NotSilent { .. }
+        | Reject::Denied(_)
         | Reject::EndUnknown { .. } => Kind::Other,
     };
     metrics::counter!("muster_proposals_rejected_total", "kind" => kind.as_str_name()).increment(1);

@@ -69,7 +69,7 @@ async fn run(app: &App, mut from: Option<Revision>, out: &Events) {
 async fn snapshot(app: &App, out: &Events) -> Option<Revision> {
     let snapshot = app.consensus.read(Snapshot::take);
     let (revision, now_ms) = (snapshot.revision, snapshot.now_ms);
-    let mut changes = snapshot.objects().filter_map(|object| object_to_wire(&object)).peekable();
+    let mut changes = snapshot.objects().filter_map(|object| object_to_wire(&object)).map(planned).peekable();
     loop {
         let part = next_part(&mut changes);
         let more = changes.peek().is_some();
@@ -79,6 +79,20 @@ async fn snapshot(app: &App, out: &Events) -> Option<Revision> {
             return Some(revision);
         }
     }
+}
+
+/// A change with what planning needs of it: commands, environments and names of jobs are nothing to a shard, which may be in wrong hands.
+fn planned(mut change: v1::WatchChange) -> v1::WatchChange {
+    if let Some(v1::watch_change::Change::Job(job)) = &mut change.change
+        && let Some(spec) = &mut job.spec
+    {
+        spec.command = vec!["-".to_owned()];
+        spec.env.clear();
+        spec.workdir.clear();
+        spec.name = "-".to_owned();
+        job.checkpoint_note.clear();
+    }
+    change
 }
 
 /// As many changes as one event holds.
@@ -119,7 +133,7 @@ async fn follow(app: &App, mut follower: Follower, out: &Events) -> bool {
                 return false;
             }
         };
-        let mut changes = applied.changes.iter().filter_map(change_to_wire).peekable();
+        let mut changes = applied.changes.iter().filter_map(change_to_wire).map(planned).peekable();
         loop {
             let part = next_part(&mut changes);
             let more = changes.peek().is_some();

@@ -1,0 +1,447 @@
+//! Who may do what: the security laws of the state machine, over random trees, rights and calls, each with a hole that is caught.
+
+#[allow(dead_code, reason = "only the random numbers are used here")]
+#[path = "common/chance.rs"]
+mod chance;
+
+use chance::Chance;
+use muster_control_core::authz::{About, Ask, Denied, Rule, authorize, rule};
+use muster_control_core::{Command, Done, Entry, Reject, State, execute};
+use muster_model::identity::{Author, CredentialKind, Subject};
+use muster_model::request::TaskRequest;
+use muster_model::tenant_edit::TenantEdit;
+use muster_model::{AccessMode, DeviceRequest, GpuModel, JobId, JobSpec, Principal, Role, Rpc, ValidJobSpec};
+use std::collections::BTreeSet;
+
+const HOUR_MS: u64 = 3_600_000;
+const NOW_MS: u64 = 1_000_000;
+const TENANTS: [&str; 7] = ["a", "a/b", "a/b/c", "a/d", "e", "e/f", "ab"];
+const USERS: [&str; 4] = ["ann", "bob", "cy", "dee"];
+const GROUPS: [&str; 2] = ["ops", "ml"];
+const ROLES: [Role; 5] = [Role::Viewer, Role::Submitter, Role::Admin, Role::Operator, Role::Auditor];
+
+/// A cluster with tenants, jobs and random rights.
+struct World {
+    state: State,
+    /// One session for each user.
+    sessions: Vec<Author>,
+    jobs: Vec<(JobId, &'static str, &'static str)>,
+}
+
+fn done(state: &mut State, command: Command) -> Result<Done, Reject> {
+    let executed = execute(state, &Entry { now_ms: NOW_MS, commands: vec![command] });
+    executed.decided.into_iter().next().expect("one answer")
+}
+
+fn member() -> Author {
+    Author { principal: Principal::Member(1), ..Author::default() }
+}
+
+fn session(state: &mut State, user: &str, groups: &[&str]) -> Author {
+    let principal = Principal::User(user.to_owned());
+    let command = Command::PutCredential {
+        kind: CredentialKind::Session,
+        principal: principal.clone(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        secret_sha256: [7; 32],
+        ttl_ms: HOUR_MS,
+        scope: None,
+        from: Vec::new(),
+        note: String::new(),
+    };
+    match done(state, command.by(member())) {
+        Ok(Done::Numbered { id }) => Author { principal, credential: Some(id), ..Author::default() },
+        other => panic!("a session was answered {other:?}"),
+    }
+}
+
+fn job(tenant: &str, user: &str) -> ValidJobSpec {
+    let devices = DeviceRequest::Whole { count: 1, models: vec![GpuModel::H100] };
+    let request = TaskRequest { devices, cpu_milli: 0, memory_mib: 0 };
+    let spec = JobSpec { user: user.to_owned(), ..JobSpec::usual(tenant, request, &["true"]) };
+    spec.validate().expect("a usual job")
+}
+
+fn submit(state: &mut State, tenant: &str, user: &str) -> JobId {
+    let count = state.meta.next_job.0;
+    let command = Command::Submit {
+        request_id: format!("r{count}"),
+        issued_ms: NOW_MS,
+        payload_hash: count,
+        specs: vec![job(tenant, user)],
+        ended: Vec::new(),
+    };
+    match done(state, command) {
+        Ok(Done::Submitted { first, .. }) => first,
+        other => panic!("a submission was answered {other:?}"),
+    }
+}
+
+fn grant(state: &mut State, subject: Subject, role: Role, at: Option<&str>) -> Result<Done, Reject> {
+    let at = at.map(ToOwned::to_owned);
+    done(state, Command::PutGrant { subject, role, at, until_ms: None, reason: String::new() })
+}
+
+impl World {
+    fn new(chance: &mut Chance) -> Self {
+        let mut state = State::new(1);
+        state.meta.feature_level = 4;
+        let edits =
+            TENANTS.iter().map(|path| TenantEdit { path: (*path).to_owned(), ..TenantEdit::default() }).collect();
+        done(&mut state, Command::EditTenants { edits, prune: false, half_life_s: None }).expect("a tree");
+        let mut jobs = Vec::new();
+        for _ in 0..8 {
+            let (tenant, user) = (pick(chance, &TENANTS), pick(chance, &USERS));
+            jobs.push((submit(&mut state, tenant, user), tenant, user));
+        }
+        grant(&mut state, Subject::User("root".to_owned()), Role::Admin, None).expect("a root");
+        for _ in 0..chance.below(8) {
+            let _ = random_grant(chance, &mut state);
+        }
+        let sessions = USERS.iter().enumerate().map(|(index, user)| {
+            let groups = if index % 2 == 0 { &GROUPS[..1] } else { &GROUPS[1..] };
+            session(&mut state, user, groups)
+        });
+        let sessions = sessions.collect();
+        done(&mut state, Command::SetAccess { mode: AccessMode::Closed }).expect("a root is there");
+        World { state, sessions, jobs }
+    }
+
+    fn asks(&self, author: &Author, ask: &Ask<'_>) -> Result<(), Denied> {
+        authorize(&self.state, NOW_MS, author, ask).map(drop)
+    }
+}
+
+fn pick<T: Copy>(chance: &mut Chance, from: &[T]) -> T {
+    from[chance.below(from.len() as u64) as usize]
+}
+
+fn random_grant(chance: &mut Chance, state: &mut State) -> Result<Done, Reject> {
+    let subject = match chance.below(2) {
+        0 => Subject::User(pick(chance, &USERS).to_owned()),
+        _ => Subject::Group(pick(chance, &GROUPS).to_owned()),
+    };
+    let role = pick(chance, &ROLES);
+    let at = role.is_on_tenants().then(|| pick(chance, &TENANTS));
+    grant(state, subject, role, at)
+}
+
+/// Everything that could be asked in this world.
+fn every_ask<'a>(world: &'a World) -> Vec<Ask<'a>> {
+    let mut asks = Vec::new();
+    for rpc in Rpc::ALL.iter().copied() {
+        asks.push(Ask { rpc, about: About::Nothing });
+        for path in TENANTS {
+            asks.push(Ask { rpc, about: About::Tenant(path) });
+            asks.push(Ask { rpc, about: About::Edit { path, privileged: false } });
+            asks.push(Ask { rpc, about: About::Edit { path, privileged: true } });
+            for user in USERS {
+                asks.push(Ask { rpc, about: About::Submission { tenant: path, user } });
+            }
+            for role in ROLES {
+                asks.push(Ask { rpc, about: About::Right { role, at: Some(path) } });
+            }
+        }
+        for (job, ..) in &world.jobs {
+            asks.push(Ask { rpc, about: About::Job(*job) });
+            asks.push(Ask { rpc, about: About::JobAsAdmin(*job) });
+        }
+    }
+    asks
+}
+
+/// Tenants on which the user has some role, counted anew and simply: by every grant of theirs and of their groups.
+fn reached(world: &World, index: usize) -> BTreeSet<&'static str> {
+    let of = |subject: &Subject| match subject {
+        Subject::User(name) => name == USERS[index],
+        Subject::Group(name) => name == GROUPS[index % 2],
+        Subject::Service(_) => false,
+    };
+    let grants = world.state.grants.values().filter(|grant| of(&grant.subject) && grant.role.is_on_tenants());
+    let tops: Vec<String> =
+        grants.filter_map(|grant| Some(world.state.tenants.get(&grant.at?)?.path.clone())).collect();
+    let below = |path: &&&str| tops.iter().any(|top| **path == top || path.starts_with(&format!("{top}/")));
+    TENANTS.iter().filter(below).copied().collect()
+}
+
+fn reads_fleet(world: &World, index: usize) -> bool {
+    let of = |subject: &Subject| match subject {
+        Subject::User(name) => name == USERS[index],
+        Subject::Group(name) => name == GROUPS[index % 2],
+        Subject::Service(_) => false,
+    };
+    world.state.grants.values().any(|grant| of(&grant.subject) && !grant.role.is_on_tenants())
+}
+
+fn worlds(count: u64) -> impl Iterator<Item = (u64, World)> {
+    let seeds = match std::env::var("MUSTER_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => seed..seed + 1,
+        None => 1..count + 1,
+    };
+    seeds.map(|seed| (seed, World::new(&mut Chance::new(seed))))
+}
+
+/// SL4: a job of a tenant that the caller does not see is refused in the words of one that never was.
+fn hides_foreign_jobs(world: &World, judge: impl Fn(&Author, &Ask<'_>) -> Result<(), Denied>) -> Result<(), String> {
+    for (index, author) in world.sessions.iter().enumerate() {
+        if reads_fleet(world, index) {
+            continue;
+        }
+        let reached = reached(world, index);
+        for rpc in Rpc::ALL
+            .iter()
+            .copied()
+            .filter(|rpc| matches!(rule(*rpc), Rule::JobSeen | Rule::JobContent | Rule::JobChanged))
+        {
+            for (job, tenant, _) in world.jobs.iter().filter(|(_, tenant, _)| !reached.contains(tenant)) {
+                let missing = JobId(9_999);
+                let (there, not) = (
+                    judge(author, &Ask { rpc, about: About::Job(*job) }),
+                    judge(author, &Ask { rpc, about: About::Job(missing) }),
+                );
+                let said =
+                    |answer: &Result<(), Denied>, job: JobId| format!("{answer:?}").replace(&job.to_string(), "N");
+                if said(&there, *job) != said(&not, missing) {
+                    return Err(format!(
+                        "{rpc} about job {job} of {tenant} tells {} that it is there: {there:?}",
+                        USERS[index]
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn sl4_a_foreign_job_is_refused_as_one_that_never_was() {
+    for (seed, world) in worlds(200) {
+        let held = hides_foreign_jobs(&world, |author, ask| world.asks(author, ask));
+        assert_eq!(held, Ok(()), "MUSTER_SEED={seed}");
+    }
+    // The hole: whoever is refused is told why.
+    let leaks = |world: &World| {
+        hides_foreign_jobs(world, |author, ask| match (world.asks(author, ask), &ask.about) {
+            (Err(Denied::NotFound { .. }), About::Job(job)) if world.state.jobs.contains_key(job) => {
+                Err(Denied::Forbidden { who: String::new(), rpc: String::new(), needs: String::new() })
+            }
+            (answer, _) => answer,
+        })
+    };
+    assert!(worlds(50).any(|(_, world)| leaks(&world).is_err()), "the hole is not seen");
+}
+
+#[test]
+fn sl4_rights_on_a_tenant_reach_nothing_outside_it() {
+    for (seed, world) in worlds(200) {
+        for (index, author) in world.sessions.iter().enumerate() {
+            let (reached, fleet) = (reached(&world, index), reads_fleet(&world, index));
+            for ask in every_ask(&world) {
+                let tenant = match &ask.about {
+                    About::Tenant(path) | About::Submission { tenant: path, .. } => *path,
+                    About::Job(job) | About::JobAsAdmin(job) => {
+                        world.jobs.iter().find(|(id, ..)| id == job).expect("a job").1
+                    }
+                    _ => continue,
+                };
+                let about_tenants = matches!(
+                    rule(ask.rpc),
+                    Rule::On(_) | Rule::Reads(_) | Rule::JobSeen | Rule::JobContent | Rule::JobChanged
+                );
+                if about_tenants && !fleet && !reached.contains(tenant) {
+                    assert!(world.asks(author, &ask).is_err(), "MUSTER_SEED={seed}: {} may {ask:?}", USERS[index]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn more_rights_never_allow_less() {
+    for (seed, mut world) in worlds(60) {
+        let before: Vec<bool> = every_ask(&world)
+            .iter()
+            .flat_map(|ask| world.sessions.iter().map(|author| world.asks(author, ask).is_ok()).collect::<Vec<_>>())
+            .collect();
+        let mut chance = Chance::new(seed ^ 0xA11);
+        let _ = random_grant(&mut chance, &mut world.state);
+        let after = every_ask(&world);
+        let after = after
+            .iter()
+            .flat_map(|ask| world.sessions.iter().map(|author| world.asks(author, ask).is_ok()).collect::<Vec<_>>());
+        for (index, (before, after)) in before.iter().zip(after).enumerate() {
+            assert!(!before || after, "MUSTER_SEED={seed}: ask {index} was allowed before a grant and is not after it");
+        }
+    }
+}
+
+/// SL3: whatever somebody gives away, the receiver has nothing that the giver has not.
+#[test]
+fn sl3_no_one_grants_more_than_they_hold() {
+    for (seed, mut world) in worlds(100) {
+        let mut chance = Chance::new(seed ^ 0x5713);
+        for round in 0..20 {
+            // Somebody whom nobody has given anything.
+            let new = format!("new{round}");
+            let giver = chance.below(USERS.len() as u64) as usize;
+            let author = world.sessions[giver].clone();
+            let role = pick(&mut chance, &ROLES);
+            let at = role.is_on_tenants().then(|| pick(&mut chance, &TENANTS).to_owned());
+            let subject = Subject::User(new.clone());
+            let could: Vec<bool> = every_ask(&world).iter().map(|ask| world.asks(&author, ask).is_ok()).collect();
+            let mut state = world.state.clone();
+            let command = Command::PutGrant { subject, role, at, until_ms: None, reason: String::new() };
+            if done(&mut state, command.clone().by(author.clone())).is_err() {
+                continue;
+            }
+            let receiver = session(&mut state, &new, &[]);
+            let given = World { state, sessions: Vec::new(), jobs: world.jobs.clone() };
+            for (ask, could) in every_ask(&given).iter().zip(could) {
+                // Jobs are submitted under one's own name, and nobody has a job yet that is new.
+                let own_name = matches!(ask.about, About::Submission { .. })
+                    || matches!(rule(ask.rpc), Rule::Own | Rule::Filtered);
+                let can = given.asks(&receiver, ask).is_ok();
+                assert!(
+                    own_name || !can || could,
+                    "MUSTER_SEED={seed}: {} gave {command:?}, and with it {ask:?}",
+                    USERS[giver]
+                );
+            }
+            world.state = given.state;
+        }
+    }
+}
+
+/// SL5: after a revocation nothing that is asked with the credential succeeds.
+#[test]
+fn sl5_a_revoked_or_expired_session_does_nothing() {
+    for (seed, mut world) in worlds(50) {
+        let author = world.sessions[0].clone();
+        let id = author.credential.expect("a session");
+        let later =
+            authorize(&world.state, NOW_MS + HOUR_MS, &author, &Ask { rpc: Rpc::AuthWhoAmI, about: About::Nothing });
+        assert!(matches!(later, Ok(_) | Err(Denied::Unauthenticated { .. })));
+        for ask in every_ask(&world) {
+            let expired = authorize(&world.state, NOW_MS + HOUR_MS, &author, &ask);
+            assert!(
+                rule(ask.rpc) == Rule::Open || expired.is_err(),
+                "MUSTER_SEED={seed}: an expired session may {ask:?}"
+            );
+        }
+        done(&mut world.state, Command::RevokeCredential { id }.by(author.clone())).expect("one's own");
+        for ask in every_ask(&world) {
+            assert!(rule(ask.rpc) == Rule::Open || world.asks(&author, &ask).is_err(), "MUSTER_SEED={seed}: {ask:?}");
+        }
+        let command = Command::DeleteTenant { path: "a/d".to_owned() };
+        assert!(matches!(done(&mut world.state, command.by(author)), Err(Reject::Denied(_))));
+    }
+}
+
+#[test]
+fn sl1_nobody_without_an_identity_may_anything_but_what_is_open() {
+    let (_, world) = worlds(1).next().expect("a world");
+    let nobody = Author::default();
+    for ask in every_ask(&world) {
+        assert_eq!(world.asks(&nobody, &ask).is_ok(), rule(ask.rpc) == Rule::Open, "{ask:?}");
+    }
+}
+
+#[test]
+fn sl2_a_machine_acts_as_itself_alone() {
+    let (_, mut world) = worlds(1).next().expect("a world");
+    let shard = Author { principal: Principal::Shard("s1".to_owned()), ..Author::default() };
+    let ask = Ask { rpc: Rpc::ShardsRenew, about: About::Shard("s1-0a") };
+    assert!(world.asks(&shard, &ask).is_err(), "a shard that nobody has enrolled");
+    let machine = muster_model::identity::Machine {
+        principal: shard.principal.clone(),
+        key_sha256: [1; 32],
+        next_key_sha256: None,
+        generation: 1,
+        standing: muster_model::identity::MachineStanding::Active,
+        enrolled: Default::default(),
+        since_ms: 0,
+        join_token: 0,
+    };
+    world.state.machines.insert(shard.principal.to_string(), machine);
+    assert!(world.asks(&shard, &ask).is_ok());
+    for (rpc, about) in [
+        (Rpc::ShardsRenew, About::Shard("s10-0a")),
+        (Rpc::ShardsRenew, About::Shard("s2")),
+        (Rpc::AgentsSession, About::NodeNamed("n1")),
+        (Rpc::PeerForward, About::Nothing),
+        (Rpc::JobsList, About::Nothing),
+        (Rpc::FleetPutPool, About::Nothing),
+    ] {
+        assert!(world.asks(&shard, &Ask { rpc, about }).is_err(), "{rpc}");
+    }
+}
+
+#[test]
+fn nobody_acts_as_the_cluster_itself() {
+    let (_, mut world) = worlds(1).next().expect("a world");
+    let root = session(&mut world.state, "root", &[]);
+    for author in [Author::system(), root, Author::default(), member()] {
+        for command in [Command::Sweep, Command::DecideDue, Command::RaiseFeatureLevel { level: 5 }] {
+            let answer = done(&mut world.state, command.clone().by(author.clone()));
+            assert!(matches!(answer, Err(Reject::Denied(_))), "{} may {command:?}: {answer:?}", author.principal);
+        }
+    }
+}
+
+#[test]
+fn the_audit_is_a_chain_without_gaps() {
+    let mut state = State::new(1);
+    state.meta.feature_level = 4;
+    let mut head = [0; 32];
+    for number in 1..=20 {
+        let edits = vec![TenantEdit { path: format!("t{number}"), ..TenantEdit::default() }];
+        let command = Command::EditTenants { edits, prune: false, half_life_s: None }.by(Author::default());
+        let executed = execute(&mut state, &Entry { now_ms: NOW_MS, commands: vec![command] });
+        let records: Vec<_> = executed
+            .changes
+            .iter()
+            .filter_map(|change| match change {
+                muster_model::Change::Audit(record) => Some(record),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(records.len(), 1);
+        assert_eq!((records[0].number, records[0].target.as_str()), (number, format!("tenants t{number}").as_str()));
+        assert_eq!(
+            records[0].hash,
+            muster_control_core::audit_link(&head, records[0]),
+            "each covers the one before it"
+        );
+        head = records[0].hash;
+        assert_eq!((state.meta.audited, state.meta.audit_head), (number, head));
+    }
+    let before = state.meta.clone();
+    let refused = Command::DeleteTenant { path: "nobody".to_owned() }.by(Author::default());
+    execute(&mut state, &Entry { now_ms: NOW_MS, commands: vec![refused] });
+    assert_eq!(state.meta, before, "a refused command changes nothing (law 11)");
+}
+
+/// The guide shows the table that the code has. `MUSTER_UPDATE_DOCS=1` writes it.
+#[test]
+fn the_guide_has_the_table_of_calls() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SECURITY.md");
+    let text = std::fs::read_to_string(path).expect("the guide");
+    let (begin, end) = ("<!-- table of calls: begin -->\n", "<!-- table of calls: end -->");
+    let (before, rest) = text.split_once(begin).expect("where the table begins");
+    let (table, after) = rest.split_once(end).expect("where it ends");
+    let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
+    for rpc in Rpc::ALL {
+        let words = rule(*rpc).in_words();
+        match rows.iter_mut().find(|(known, _)| *known == words) {
+            Some((_, calls)) => calls.push(rpc.name()),
+            None => rows.push((words, vec![rpc.name()])),
+        }
+    }
+    let rows = rows.iter().map(|(words, calls)| format!("| {words} | {} |\n", calls.join(", ")));
+    let wanted = format!("| needs | calls |\n| --- | --- |\n{}", rows.collect::<String>());
+    if std::env::var_os("MUSTER_UPDATE_DOCS").is_some() {
+        std::fs::write(path, format!("{before}{begin}{wanted}{end}{after}")).expect("the guide is written");
+        return;
+    }
+    assert_eq!(table, wanted, "MUSTER_UPDATE_DOCS=1 cargo test -p muster-control-core --test access writes it");
+}
