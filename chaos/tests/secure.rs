@@ -133,7 +133,7 @@ async fn a_cluster_works_over_tls_and_lets_in_whom_it_knows() {
     let call = v1::ApplyTenantsRequest { tenants, ..v1::ApplyTenantsRequest::default() };
     TenantsClient::new(dial(&person, &control.users[0], Expect::Control)).apply(call).await.expect("applied");
     let job = v1::JobSpec { tasks: 1, ..v1::JobSpec::from(&specs::job(&Chance::seeded(1), 1)) };
-    let call = v1::SubmitRequest { request_id: "a".into(), jobs: vec![job], ..v1::SubmitRequest::default() };
+    let call = v1::SubmitRequest { request_id: "a".into(), issued_ms: Some(now_ms), jobs: vec![job] };
     let mut jobs = JobsClient::new(dial(&person, &control.users[1], Expect::Control));
     let id = jobs.submit(call).await.expect("submitted").into_inner().job_ids[0];
     until("a job that has run", || {

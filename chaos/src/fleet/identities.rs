@@ -3,7 +3,6 @@
 //! In a run with certificates they were signed some time before it began, by the seed: new ones, such that expire soon, and such that have
 //! expired and are accepted with an alarm. No task ends and no election fails over that (law SL13 of the design).
 
-use super::servers::VOTERS;
 use muster_control_server::Machines;
 use muster_runtime::pki::{AnyUnderRoot, LocalAuthorities, MACHINE_FILE, PkiError, Role};
 use muster_runtime::sim::SimWorld;
@@ -16,23 +15,29 @@ const MACHINES_PORT: u16 = 7001;
 const AGE_DAYS_MAX: u64 = 110;
 const DAY_MS: u64 = 24 * 3_600_000;
 
+/// A voter: its id, its host, and where it serves people.
+pub(super) type Voter = (u64, &'static str, &'static str);
+
 /// See the module.
-pub(super) struct Identities(Option<LocalAuthorities>);
+pub(super) struct Identities {
+    voters: &'static [Voter],
+    authorities: Option<LocalAuthorities>,
+}
 
 impl Identities {
-    pub(super) fn new(world: &SimWorld) -> Self {
+    pub(super) fn new(world: &SimWorld, voters: &'static [Voter]) -> Self {
         if world.seed().is_multiple_of(2) {
-            return Identities(None);
+            return Identities { voters, authorities: None };
         }
         let age_ms = world.chance().between(0, AGE_DAYS_MAX) * DAY_MS;
-        let ids = VOTERS.iter().map(|(id, _, _)| *id);
+        let ids = voters.iter().map(|(id, _, _)| *id);
         let scheme = world.boot("ca").pki;
         let made = LocalAuthorities::new(scheme, "sim", ids, world.wall_ms() - age_ms);
-        Identities(Some(made.expect("the names can be names")))
+        Identities { voters, authorities: Some(made.expect("the names can be names")) }
     }
 
     pub(super) fn transport(&self) -> Transport {
-        if self.0.is_some() { Transport::Mutual } else { Transport::Plain }
+        if self.authorities.is_some() { Transport::Mutual } else { Transport::Plain }
     }
 
     /// Whom a client expects where people are served.
@@ -42,22 +47,22 @@ impl Identities {
 
     /// Where the voters are reached by machines, by id.
     pub(super) fn endpoints(&self) -> Vec<(u64, String)> {
-        let at = |name: &str, open: &str| match &self.0 {
+        let at = |name: &str, open: &str| match &self.authorities {
             Some(_) => format!("{name}:{MACHINES_PORT}"),
             None => open.to_owned(),
         };
-        VOTERS.iter().map(|(id, name, open)| (*id, at(name, open))).collect()
+        self.voters.iter().map(|(id, name, open)| (*id, at(name, open))).collect()
     }
 
     /// The endpoint for machines of a voter.
     pub(super) fn machines(&self) -> Option<Machines> {
         let listen = format!("0.0.0.0:{MACHINES_PORT}");
-        self.0.as_ref().map(|_| Machines { listen, admit: Arc::new(AnyUnderRoot) })
+        self.authorities.as_ref().map(|_| Machines { listen, admit: Arc::new(AnyUnderRoot) })
     }
 
     /// Gives a machine its credentials, unless they are on its disk already.
     pub(super) async fn provide(&self, host: &Host, role: Role) -> Result<(), PkiError> {
-        let Some(authorities) = &self.0 else { return Ok(()) };
+        let Some(authorities) = &self.authorities else { return Ok(()) };
         if host.files.read(MACHINE_FILE)?.is_none() {
             authorities.machine(role)?.save(&*host.files).await?;
         }
@@ -66,7 +71,7 @@ impl Identities {
 
     /// Gives a client the roots that it trusts.
     pub(super) fn introduce(&self, client: &Host) {
-        if let Some(authorities) = &self.0 {
+        if let Some(authorities) = &self.authorities {
             let credentials = authorities.anonymous().expect("there is a root");
             client.net.set_credentials(Some(credentials)).expect("a simulated host takes them");
         }

@@ -2,7 +2,7 @@
 
 use super::Planted;
 use super::flawed::{Flaw, Flawed};
-use super::identities::Identities;
+use super::identities::{Identities, Voter};
 use super::recorder::{Recorder, Seen};
 use crate::history::{History, Run};
 use crate::nemesis::Fleet;
@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Control nodes, by id.
-pub(super) const VOTERS: [(u64, &str, &str); 3] =
+pub(super) static VOTERS: [Voter; 3] =
     [(1, "control-1", "control-1:7000"), (2, "control-2", "control-2:7000"), (3, "control-3", "control-3:7000")];
 /// Finished jobs that control nodes keep: fewer than a run has, so that jobs are forgotten in it.
 const KEPT_JOBS: u64 = 20;
@@ -72,7 +72,7 @@ impl Servers {
         let chance = Chance::seeded(world.chance().u64());
         let began = Instant::now() - world.elapsed();
         let history = Seen::default();
-        let identities = Identities::new(&world);
+        let identities = Identities::new(&world, &VOTERS);
         Servers {
             world,
             chance,

@@ -7,7 +7,7 @@
 use super::connection::{Connection, Connections, Gate};
 use super::descriptors::Budget;
 use super::socket;
-use super::tls::{self, Door, Entered, TrustStore};
+use super::tls::{self, Entered, Entrance, TrustStore};
 use crate::host::TaskGroup;
 use crate::net::{Admission, CallError, Channel, Expect, Net, NetError, Serving};
 use crate::pki::{CertificateClock, Credentials};
@@ -172,7 +172,7 @@ impl Net for TcpNet {
             let served = Served {
                 routes: routes.prepare(),
                 connections: Arc::new(Connections::new(Budget::now(), admission.peers_path)),
-                door: Arc::new(Door::new(&admission, trust)),
+                entrance: Arc::new(Entrance::new(&admission, trust)),
                 stop,
                 tasks: tasks.clone(),
             };
@@ -196,7 +196,7 @@ impl Net for TcpNet {
 struct Served {
     routes: Routes,
     connections: Arc<Connections>,
-    door: Arc<Door>,
+    entrance: Arc<Entrance>,
     stop: CancellationToken,
     tasks: TaskGroup,
 }
@@ -238,7 +238,7 @@ async fn enter(stream: TcpStream, from: IpAddr, kept: Arc<Connection>, served: S
         biased;
         () = served.stop.cancelled() => return,
         () = kept.closed() => return,
-        entered = served.door.enter(stream, from) => entered,
+        entered = served.entrance.enter(stream, from) => entered,
     };
     let Some(Entered { stream, peer, refusal }) = entered else { return };
     let gate = Gate { connection: kept, routes: served.routes, peer, refusal };

@@ -13,7 +13,7 @@ use tokio_util::either::Either;
 use tonic::Status;
 
 /// The way in at one endpoint.
-pub(crate) struct Door {
+pub(crate) struct Entrance {
     demand: Demand,
     trust: Arc<TrustStore>,
     handshakes: Arc<Handshakes>,
@@ -27,9 +27,9 @@ pub(crate) struct Entered {
     pub(crate) refusal: Option<Status>,
 }
 
-impl Door {
+impl Entrance {
     pub(crate) fn new(admission: &Admission, trust: Arc<TrustStore>) -> Self {
-        Door { demand: admission.demand.clone(), trust, handshakes: Arc::default() }
+        Entrance { demand: admission.demand.clone(), trust, handshakes: Arc::default() }
     }
 
     /// Lets a connection in; `None`: it is not worth an answer.

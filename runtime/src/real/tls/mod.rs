@@ -10,7 +10,7 @@ mod connect;
 mod handshakes;
 mod verifiers;
 
-pub(super) use accept::{Door, Entered};
+pub(super) use accept::{Entered, Entrance};
 pub(super) use connect::{Dialled, connect};
 
 use crate::net::{Expect, NetError};
