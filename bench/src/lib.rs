@@ -19,6 +19,7 @@ pub mod quotas;
 pub mod reclaim;
 pub mod scale;
 pub mod searches;
+pub mod secure;
 pub mod stall;
 pub mod submissions;
 pub mod table;

@@ -4,7 +4,8 @@ use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::disk::{Disk, Files};
 use crate::heavy::{self, BrokeOff, Full, Heavy};
-use crate::net::Net;
+use crate::net::{Net, NetError, Transport};
+use crate::pki::{Admit, CertificateClock, Credentials, PkiError, Scheme};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -182,11 +183,35 @@ pub struct Host {
     pub chance: Chance,
     /// Where long work is done.
     pub heavy: Arc<dyn Heavy>,
+    /// How keys and certificates are made and read.
+    pub pki: Arc<dyn Scheme>,
+    /// What time it is for certificates.
+    pub certificate_clock: Arc<CertificateClock>,
     /// Its tasks.
     pub tasks: TaskGroup,
 }
 
 impl Host {
+    /// Makes ready for `transport`: where certificates are shown, reads this host's credentials and its certificate clock from its files
+    /// and keeps the clock saved. Each role calls this once before it serves or dials. `pins`: whoever knows which keys are pinned.
+    ///
+    /// # Errors
+    /// [`NetError::Credentials`], for example when the host has none yet.
+    pub fn prepare(&self, transport: Transport, pins: Option<Arc<dyn Admit>>) -> Result<(), NetError> {
+        if transport == Transport::Plain {
+            return Ok(());
+        }
+        let unusable = |error: PkiError| NetError::Credentials { why: error.to_string() };
+        self.certificate_clock.load().map_err(unusable)?;
+        let mut credentials = Credentials::load(&*self.pki, &*self.files).map_err(unusable)?;
+        if let Some(pins) = pins {
+            credentials = credentials.with_pins(pins);
+        }
+        self.net.set_credentials(Some(credentials))?;
+        drop(self.spawn(Arc::clone(&self.certificate_clock).keep_saved()));
+        Ok(())
+    }
+
     /// Spawns a task that dies with the host.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where

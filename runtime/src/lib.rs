@@ -7,7 +7,7 @@
 //! Rules for servers and agents:
 //! - spawn through [`Host::spawn`], never `tokio::spawn` or threads: a simulated crash kills the tasks of its host (what starts real
 //!   processes is not simulated and has threads of its own: the agent's process executor and the shim);
-//! - dial and serve through [`Host::net`]; wall time and boot time through [`Host::clock`]; randomness through [`Host::chance`];
+//! - dial and serve through [`Host::net`], and say whom is expected and what is demanded; wall time and boot time through [`Host::clock`]; randomness through [`Host::chance`];
 //! - nothing blocks: what must block (RocksDB's sync) is an `async` method of the seam, what takes long goes through [`Host::heavy`].
 
 pub mod chance;
@@ -16,6 +16,7 @@ pub mod disk;
 pub mod heavy;
 pub mod host;
 pub mod net;
+pub mod pki;
 pub mod real;
 pub mod sim;
 pub mod timeline;
@@ -24,4 +25,4 @@ pub use chance::Chance;
 pub use clock::Clock;
 pub use disk::{Batch, Disk, DiskError, Files, Kv};
 pub use host::{Host, TaskGroup};
-pub use net::{CallError, Channel, Net, NetError};
+pub use net::{Admission, CallError, Channel, Expect, Net, NetError, Peer, Serving, Transport};

@@ -3,8 +3,15 @@
 //! A tonic client takes a [`Channel`], and services are handed over as tonic `Routes`. In production a channel is HTTP/2 over TCP; in
 //! simulation it calls the routes of the other host in the same process, through links that delay, drop and cut. An endpoint
 //! is `host:port`.
+//!
+//! A side that dials says whom it expects ([`Expect`]), and a side that serves what it demands ([`Admission`]). What must stay true: a
+//! channel that expects a machine never carries a byte to anybody else; a request that reaches a service carries [`Peer`] beside it, which
+//! says what was proved of its sender and nothing that the sender claims.
 
+use crate::pki::{Admit, Credentials, PeerIdentity};
 use futures::future::BoxFuture;
+use std::fmt;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// What a client speaks over. Cheap to clone; connects when first used and again after a failure.
@@ -47,23 +54,138 @@ pub enum NetError {
         /// Why.
         why: String,
     },
+    /// Keys or certificates cannot be used.
+    #[error("the credentials of this machine cannot be used: {why}")]
+    Credentials {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Whom a side that dials expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Expect {
+    /// Anybody, in clear text.
+    Plain,
+    /// Any control node of the cluster.
+    Control,
+    /// The control node with this id.
+    Member(u64),
+}
+
+/// How the machines of a cluster talk with each other: a setting of every role, the same for all of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// In clear text, without identities.
+    #[default]
+    Plain,
+    /// TLS with both certificates, from the host's [`Credentials`].
+    Mutual,
+}
+
+impl Transport {
+    /// Whom to expect where any control node serves.
+    #[must_use]
+    pub fn control(self) -> Expect {
+        match self {
+            Transport::Plain => Expect::Plain,
+            Transport::Mutual => Expect::Control,
+        }
+    }
+
+    /// Whom to expect where control node `id` serves.
+    #[must_use]
+    pub fn member(self, id: u64) -> Expect {
+        match self {
+            Transport::Plain => Expect::Plain,
+            Transport::Mutual => Expect::Member(id),
+        }
+    }
+}
+
+/// What an endpoint demands of whoever connects.
+#[derive(Clone)]
+pub struct Admission {
+    pub(crate) demand: Demand,
+    /// In clear text, connections whose first request's path begins like this are counted as peers'.
+    pub(crate) peers_path: &'static str,
+}
+
+#[derive(Clone)]
+pub(crate) enum Demand {
+    Plain,
+    Server,
+    Mutual(Arc<dyn Admit>),
+}
+
+impl Demand {
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Demand::Plain)
+    }
+}
+
+impl Admission {
+    /// Nothing: clear text.
+    #[must_use]
+    pub fn plain() -> Self {
+        Admission { demand: Demand::Plain, peers_path: "" }
+    }
+
+    /// TLS with the certificate of this side alone: for people and services, who show tokens.
+    #[must_use]
+    pub fn server_certificate() -> Self {
+        Admission { demand: Demand::Server, peers_path: "" }
+    }
+
+    /// TLS with both certificates: for machines. `admit` is asked once for each connection.
+    #[must_use]
+    pub fn mutual(admit: Arc<dyn Admit>) -> Self {
+        Admission { demand: Demand::Mutual(admit), peers_path: "" }
+    }
+
+    /// The same, with places for the connections of peers: those whose first request's path begins with `path`, or, where both sides show
+    /// certificates, those of control nodes. However many clients there are, they take none of them.
+    #[must_use]
+    pub fn with_peers(self, path: &'static str) -> Self {
+        Admission { peers_path: path, ..self }
+    }
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.demand {
+            Demand::Plain => "plain",
+            Demand::Server => "server certificate",
+            Demand::Mutual(_) => "mutual",
+        })
+    }
+}
+
+/// The other side of a connection, beside every request that comes over it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Who it has proved to be; `None` where no certificate was demanded.
+    pub identity: Option<Arc<PeerIdentity>>,
+    /// Its address: of a socket without the port, or the name of a simulated host.
+    pub from: Arc<str>,
 }
 
 /// A host's network.
 pub trait Net: Send + Sync + 'static {
-    /// A channel to `endpoint`. Fails only on an endpoint that cannot be one; a host that is away fails the calls.
+    /// A channel to `endpoint`. Fails only on an endpoint that cannot be one; a host that is away, or is not whom `expect` says, fails the
+    /// calls.
     ///
     /// # Errors
     /// [`NetError::BadEndpoint`].
-    fn dial(&self, endpoint: &str) -> Result<Channel, NetError>;
+    fn dial(&self, endpoint: &str, expect: Expect) -> Result<Channel, NetError>;
 
     /// The same, for a stream on which both sides are heard of every second or so and that notices silence by itself: the connection is asked
     /// whether it lives only when that is late, and is not given up over a pause of a second.
     ///
     /// # Errors
     /// [`NetError::BadEndpoint`].
-    fn dial_session(&self, endpoint: &str) -> Result<Channel, NetError> {
-        self.dial(endpoint)
+    fn dial_session(&self, endpoint: &str, expect: Expect) -> Result<Channel, NetError> {
+        self.dial(endpoint, expect)
     }
 
     /// Whether the host of `endpoint` answers that nobody listens there: the process that did has ended. False where somebody listens,
@@ -71,25 +193,26 @@ pub trait Net: Send + Sync + 'static {
     fn is_refused(&self, endpoint: &str) -> BoxFuture<'static, bool>;
 
     /// Serves `routes` at `endpoint` until `stop`; the outer future is ready once the endpoint listens, the inner one when
-    /// serving has ended. The address listened on is given back (port 0 chooses one).
+    /// serving has ended. The address listened on is given back (port 0 chooses one). Every request carries [`Peer`] in its extensions.
+    ///
+    /// An endpoint that demands certificates serves nobody while the host has no credentials.
     fn serve(
         &self,
         endpoint: &str,
         routes: tonic::service::Routes,
-        stop: CancellationToken,
-    ) -> BoxFuture<'static, Result<Serving, NetError>> {
-        self.serve_with_peers(endpoint, routes, "", stop)
-    }
-
-    /// The same, with places for the connections of peers: those whose first request's path begins with `peers_path`. However many
-    /// clients there are, they take none of them.
-    fn serve_with_peers(
-        &self,
-        endpoint: &str,
-        routes: tonic::service::Routes,
-        peers_path: &'static str,
+        admission: Admission,
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<Serving, NetError>>;
+
+    /// Replaces what this host shows and whom it trusts, for connections that are made from now on. Nothing that an earlier connection
+    /// has left for the next one is used again.
+    ///
+    /// # Errors
+    /// [`NetError::Credentials`] when they cannot be used.
+    fn set_credentials(&self, credentials: Option<Credentials>) -> Result<(), NetError>;
+
+    /// What it shows and whom it trusts.
+    fn credentials(&self) -> Option<Arc<Credentials>>;
 }
 
 /// An endpoint that is being served.

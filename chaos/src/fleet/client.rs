@@ -10,7 +10,7 @@ use muster_proto::status::may_retry;
 use muster_proto::v1::jobs_client::JobsClient;
 use muster_proto::v1::tenants_client::TenantsClient;
 use muster_proto::v1::{self, job_event};
-use muster_runtime::{Chance, Channel, Host};
+use muster_runtime::{Chance, Channel, Expect, Host};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
@@ -23,6 +23,8 @@ pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Client {
     pub(super) host: Host,
     pub(super) chance: Chance,
+    /// Whom it expects at a control node.
+    pub(super) expect: Expect,
 }
 
 impl Client {
@@ -33,7 +35,7 @@ impl Client {
     /// A channel to any control node, and which.
     fn channel_to(&self) -> (&'static str, Channel) {
         let (_, _, endpoint) = VOTERS[self.chance.between(0, VOTERS.len() as u64) as usize];
-        (endpoint, self.host.net.dial(endpoint).expect("an endpoint"))
+        (endpoint, self.host.net.dial(endpoint, self.expect).expect("an endpoint"))
     }
 
     pub(super) async fn pause(&self, ms_max: u64) {

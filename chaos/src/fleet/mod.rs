@@ -6,6 +6,7 @@
 mod client;
 mod exporter;
 mod flawed;
+mod identities;
 mod operator;
 mod recorder;
 mod servers;
@@ -77,8 +78,12 @@ async fn play(world: &SimWorld, planted: Option<Planted>) -> (History, Result<()
     let chance = world.chance().clone();
     let snapshot_every = if chance.between(0, 2) == 0 { 40 } else { 10_000 };
     let servers = Servers::new(world.clone(), snapshot_every, planted);
-    let clients: Vec<Client> =
-        CLIENTS.iter().map(|name| Client { host: world.boot(name), chance: Chance::seeded(chance.u64()) }).collect();
+    let clients = CLIENTS.iter().map(|name| {
+        let host = world.boot(name);
+        servers.identities.introduce(&host);
+        Client { host, chance: Chance::seeded(chance.u64()), expect: servers.identities.expect() }
+    });
+    let clients: Vec<Client> = clients.collect();
     let acting = act(world, &servers, &clients, &chance, planted);
     tokio::pin!(acting);
     let mut drains = 0;

@@ -2,6 +2,7 @@
 
 use super::Planted;
 use super::flawed::{Flaw, Flawed};
+use super::identities::{Identities, Voter};
 use super::recorder::{Recorder, Seen};
 use crate::history::{History, Run};
 use crate::nemesis::Fleet;
@@ -14,6 +15,7 @@ use muster_agent::exec::virtual_::VirtualMachine;
 use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig};
 use muster_control_server::{ConsensusConfig, ControlConfig, ControlNode, HistoryConfig, LeaseConfig, SessionConfig};
+use muster_runtime::pki::Role;
 use muster_runtime::sim::SimWorld;
 use muster_runtime::{Chance, Files, Host};
 use muster_scheduler_server::{Shard, ShardConfig};
@@ -24,7 +26,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Control nodes, by id.
-pub(super) const VOTERS: [(u64, &str, &str); 3] =
+pub(super) static VOTERS: [Voter; 3] =
     [(1, "control-1", "control-1:7000"), (2, "control-2", "control-2:7000"), (3, "control-3", "control-3:7000")];
 /// Finished jobs that control nodes keep: fewer than a run has, so that jobs are forgotten in it.
 const KEPT_JOBS: u64 = 20;
@@ -56,6 +58,7 @@ pub(super) struct Servers {
     began: Instant,
     snapshot_every: u64,
     planted: Option<Planted>,
+    pub(super) identities: Identities,
     /// The record of the run; taps of agents write to it as well.
     pub(super) history: Seen,
     up: RefCell<BTreeMap<String, Server>>,
@@ -64,21 +67,19 @@ pub(super) struct Servers {
     machines: RefCell<BTreeMap<String, Machine>>,
 }
 
-fn endpoints() -> Vec<String> {
-    VOTERS.iter().map(|(_, _, at)| (*at).to_owned()).collect()
-}
-
 impl Servers {
     pub(super) fn new(world: SimWorld, snapshot_every: u64, planted: Option<Planted>) -> Self {
         let chance = Chance::seeded(world.chance().u64());
         let began = Instant::now() - world.elapsed();
         let history = Seen::default();
+        let identities = Identities::new(&world, &VOTERS);
         Servers {
             world,
             chance,
             began,
             snapshot_every,
             planted,
+            identities,
             history,
             up: RefCell::default(),
             files: RefCell::default(),
@@ -92,7 +93,7 @@ impl Servers {
 
     /// Makes the empty control nodes a cluster, and waits for a leader.
     pub(super) async fn bootstrap(&self) -> Result<(), String> {
-        let members: BTreeMap<u64, String> = VOTERS.iter().map(|(id, _, at)| (*id, (*at).to_owned())).collect();
+        let members: BTreeMap<u64, String> = self.identities.endpoints().into_iter().collect();
         let first = match self.up.borrow().get(VOTERS[0].1) {
             Some(Server::Control { observer, .. }) => observer.consensus().clone(),
             _ => return Err("the first control node is not up".to_owned()),
@@ -110,9 +111,19 @@ impl Servers {
     /// Starts one server on its host, in the host's own tasks: whatever it spawns dies with the host.
     async fn start_on(&self, host: Host) {
         let name = host.name.clone();
+        let role = match VOTERS.iter().find(|(_, voter, _)| *voter == name) {
+            Some((id, _, _)) => Role::Control(*id),
+            None if SHARDS.contains(&name.as_str()) => Role::Shard(name.clone()),
+            None => Role::Node(name.clone()),
+        };
+        if let Err(error) = self.identities.provide(&host, role).await {
+            drop(host);
+            self.failed_to_start(&name, &error).await;
+            return;
+        }
         let starting = match VOTERS.iter().find(|(_, voter, _)| *voter == name) {
             Some((id, _, endpoint)) => self.start_control(host, *id, endpoint).await,
-            None if SHARDS.contains(&name.as_str()) => start_shard(host).await,
+            None if SHARDS.contains(&name.as_str()) => self.start_shard(host).await,
             None => self.start_agent(host).await,
         };
         // Nothing when it was crashed while it started; whoever crashed it starts it again.
@@ -129,9 +140,10 @@ impl Servers {
                 // Slower than in production: heartbeats are most of what there is to simulate.
                 heartbeat_ms: 200,
                 election_ms: (600, 1_000),
-                ..ConsensusConfig::new(id, endpoint)
+                ..ConsensusConfig::new(id, self.endpoint_of(id))
             },
             listen: endpoint.to_owned(),
+            machines: self.identities.machines(),
             leases: LeaseConfig {
                 heartbeat_ms: 500,
                 node_silent_ms: 2_000,
@@ -166,6 +178,32 @@ impl Servers {
         None
     }
 
+    /// Where shards and agents reach the voters.
+    fn endpoints(&self) -> Vec<String> {
+        self.identities.endpoints().into_iter().map(|(_, at)| at).collect()
+    }
+
+    fn endpoint_of(&self, id: u64) -> String {
+        let mut all = self.identities.endpoints().into_iter();
+        all.find_map(|(voter, at)| (voter == id).then_some(at)).expect("it is a voter")
+    }
+
+    async fn start_shard(&self, host: Host) -> Option<Server> {
+        let config = ShardConfig {
+            shards_expected: SHARDS.len(),
+            transport: self.identities.transport(),
+            ..ShardConfig::new(host.name.clone(), self.endpoints())
+        };
+        let starting = host.spawn({
+            let host = host.clone();
+            async move { Shard::start(&host, config) }
+        });
+        match starting.await.ok()? {
+            Ok(shard) => Some(Server::Shard { _shard: shard }),
+            Err(error) => self.failed_to_start(&host.name, &error).await,
+        }
+    }
+
     async fn start_agent(&self, mut host: Host) -> Option<Server> {
         let name = host.name.clone();
         let number = name.rsplit('-').next().and_then(|number| number.parse().ok()).expect("nodes are numbered");
@@ -189,7 +227,8 @@ impl Servers {
         let config = AgentConfig {
             usage_period: Duration::from_secs(3),
             silence_max: Duration::from_secs(3),
-            ..AgentConfig::new(spec, endpoints(), executor, gpus)
+            transport: self.identities.transport(),
+            ..AgentConfig::new(spec, self.endpoints(), executor, gpus)
         };
         let starting = host.spawn({
             let host = host.clone();
@@ -317,16 +356,6 @@ impl Servers {
         let rest = up.len() == all && applied.len() == 1;
         (!rest).then(|| format!("{} of {all} servers are up, applied {applied:?}", up.len()))
     }
-}
-
-async fn start_shard(host: Host) -> Option<Server> {
-    let config = ShardConfig { shards_expected: SHARDS.len(), ..ShardConfig::new(host.name.clone(), endpoints()) };
-    let starting = host.spawn({
-        let host = host.clone();
-        async move { Shard::start(&host, config) }
-    });
-    let shard = starting.await.ok()?;
-    Some(Server::Shard { _shard: shard.expect("a shard's settings are good") })
 }
 
 impl Fleet for Servers {

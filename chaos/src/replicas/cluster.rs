@@ -10,8 +10,8 @@ use muster_control_core::{Command, Decided};
 use muster_control_server::consensus::PeerServices;
 use muster_control_server::{Consensus, ConsensusConfig, PlantedBug};
 use muster_model::ids::{JobId, Revision};
-use muster_runtime::Host;
 use muster_runtime::sim::SimWorld;
+use muster_runtime::{Admission, Host};
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -293,7 +293,7 @@ impl Fleet for Cluster {
                 async move {
                     let consensus = Consensus::open(host.clone(), config).await?;
                     let routes = tonic::service::Routes::new(consensus.peer_service(Arc::new(NoServices)));
-                    let serving = host.net.serve(&endpoint, routes, CancellationToken::new()).await;
+                    let serving = host.net.serve(&endpoint, routes, Admission::plain(), CancellationToken::new()).await;
                     serving.expect("a voter's port is free when it starts");
                     Ok::<_, muster_control_server::consensus::OpenError>(consensus)
                 }

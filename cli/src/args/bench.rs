@@ -129,6 +129,15 @@ pub enum What {
         #[arg(long, default_value_t = 500)]
         jobs: u32,
     },
+    /// What TLS costs: handshakes, memory of a connection, messages (not part of `all`)
+    Secure {
+        /// Number of handshakes of each kind in each of nine rounds
+        #[arg(long, default_value_t = 300)]
+        handshakes: u32,
+        /// Number of connections that are held at once
+        #[arg(long, default_value_t = 2_000)]
+        connections: u32,
+    },
     /// Starting and ending tasks on one node, isolated and not; run it as root to see all of it (not part of `all`)
     Tasks {
         /// Number of tasks one after the other

@@ -6,7 +6,7 @@ use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
 use muster_bench::{
-    decisions, failover, lifecycle, overload, packing, passes, plans, quotas, reclaim, scale, searches, stall,
+    decisions, failover, lifecycle, overload, packing, passes, plans, quotas, reclaim, scale, searches, secure, stall,
     submissions, tasks, timeline, wan,
 };
 use std::path::Path;
@@ -75,6 +75,9 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
             timeline::run(muster, under, &options).await
         }
         What::Failover { rounds } => failover::run(muster, under, *rounds).await,
+        What::Secure { handshakes, connections } => {
+            secure::run(secure::Options { handshakes: *handshakes, connections: *connections })
+        }
         What::Stall { jobs } => stall::run(muster, under, *jobs).await,
         What::Tasks { rounds, at_once } => {
             tasks::run(muster, under, tasks::Options { rounds: *rounds, at_once: *at_once }).await

@@ -1,4 +1,7 @@
-//! A control node as a whole: consensus, the leader's loops and every service at one endpoint.
+//! A control node as a whole: consensus, the leader's loops and every service, at one endpoint or at two: one for people and services, and
+//! one for machines, which show certificates.
+//!
+//! What must stay true: where machines have an endpoint of their own, nothing that only machines may do is reached at the other one.
 
 use crate::api::rates::CallRates;
 use crate::consensus::{Consensus, ConsensusConfig, OpenError};
@@ -11,16 +14,22 @@ use crate::leases::renewals::{Carrier, Renewals};
 use crate::recovery::{self, RecoveryError};
 use crate::services::{self, App};
 use crate::sessions::{Hub, SessionConfig, dispatch};
-use muster_runtime::{DiskError, Host, NetError};
+use muster_runtime::pki::Admit;
+use muster_runtime::{Admission, DiskError, Host, NetError, Serving, Transport};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
 /// How the paths of calls among control nodes begin.
 const PEERS_PATH: &str = "/muster.v1.Peer/";
 /// How long calls in flight may take to end when the node goes down in order.
 const GOING_DOWN: Duration = Duration::from_secs(3);
+
+/// How often the certificate clock is told the time: certificates live for weeks.
+const TELL_TIME_EVERY: Duration = Duration::from_secs(10);
 
 /// Settings of a control node.
 #[derive(Clone, Debug)]
@@ -29,6 +38,9 @@ pub struct ControlConfig {
     pub consensus: ConsensusConfig,
     /// `host:port` at which it listens; port 0 chooses one (then `consensus.advertise` must be known by other means).
     pub listen: String,
+    /// Where machines are served over TLS. Then people and services are served at `listen` with this node's certificate, and
+    /// `consensus.advertise` is where machines reach this node. `None`: everybody is served at `listen`, in clear text.
+    pub machines: Option<Machines>,
     /// Leases of nodes and cells; the same on all control nodes.
     pub leases: LeaseConfig,
     /// How long finished jobs are kept.
@@ -39,6 +51,21 @@ pub struct ControlConfig {
     pub rates: CallRates,
 }
 
+/// An endpoint for control nodes, shards and agents.
+#[derive(Clone)]
+pub struct Machines {
+    /// `host:port` at which it listens.
+    pub listen: String,
+    /// Knows which keys are pinned to which names: asked about whoever connects, and about whom this node dials.
+    pub admit: Arc<dyn Admit>,
+}
+
+impl fmt::Debug for Machines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machines").field("listen", &self.listen).finish_non_exhaustive()
+    }
+}
+
 impl ControlConfig {
     /// The usual settings of node `id`, which listens where it is reached.
     #[must_use]
@@ -47,6 +74,7 @@ impl ControlConfig {
         ControlConfig {
             consensus: ConsensusConfig::new(id, endpoint.clone()),
             listen: endpoint,
+            machines: None,
             leases: LeaseConfig::default(),
             history: HistoryConfig::default(),
             sessions: SessionConfig::default(),
@@ -73,6 +101,7 @@ pub enum StartError {
 pub struct ControlNode {
     app: App,
     endpoint: String,
+    machines: Option<String>,
     ended: watch::Receiver<Option<String>>,
 }
 
@@ -83,7 +112,10 @@ impl ControlNode {
     /// # Errors
     /// [`StartError`], above all when the stores cannot be trusted or the address is taken.
     pub async fn start(host: Host, config: ControlConfig) -> Result<ControlNode, StartError> {
-        let consensus = Consensus::open(host.clone(), config.consensus.clone()).await?;
+        let transport = if config.machines.is_some() { Transport::Mutual } else { Transport::Plain };
+        host.prepare(transport, config.machines.as_ref().map(|machines| Arc::clone(&machines.admit)))?;
+        let consensus = ConsensusConfig { transport, ..config.consensus.clone() };
+        let consensus = Consensus::open(host.clone(), consensus).await?;
         let leader_leases = LeaderLeases::new(consensus.clone(), config.leases.clone(), config.history);
         host.spawn(Arc::clone(&leader_leases).run());
         let carrier = Carrier { consensus: consensus.clone(), leader_leases: Arc::clone(&leader_leases) };
@@ -106,23 +138,30 @@ impl ControlNode {
             renewals,
             hub,
             config.leases.clone(),
-            config.rates,
-            denials,
+            (config.rates, denials),
             stop.clone(),
         );
         host.spawn(services::past::run(app.clone()));
         host.spawn(floor_metrics::run(consensus.clone()));
 
-        let (routes, health) = services::routes(&app).await;
-        let serving = match host.net.serve_with_peers(&config.listen, routes, PEERS_PATH, stop.clone()).await {
-            Ok(serving) => serving,
+        if transport == Transport::Mutual {
+            host.spawn(tell_time(host.clone(), consensus.clone()));
+        }
+        let services::AllRoutes { users, all, health } = services::routes(&app).await;
+        let served = match &config.machines {
+            None => serve_all(&host, &config.listen, all, &stop).await,
+            Some(machines) => serve_apart(&host, &config.listen, machines, users, all, &stop).await,
+        };
+        let (serving, for_machines) = match served {
+            Ok(served) => served,
             Err(error) => {
+                stop.cancel();
                 consensus.shutdown().await;
                 return Err(error.into());
             }
         };
-        let endpoint = serving.endpoint.clone();
-        tracing::info!(id = consensus.id(), endpoint, "control node is ready");
+        let (endpoint, machines) = (serving.endpoint.clone(), for_machines.as_ref().map(|of| of.endpoint.clone()));
+        tracing::info!(id = consensus.id(), endpoint, machines, "control node is ready");
         let (tell, ended) = watch::channel(None);
         let tasks = host.tasks.clone();
         host.spawn(async move {
@@ -140,19 +179,31 @@ impl ControlNode {
             }
             // Whoever still has a stream here is to go elsewhere.
             stop.cancel();
-            if tokio::time::timeout(GOING_DOWN, serving.ended).await.is_err() {
+            let ended = async {
+                serving.ended.await;
+                if let Some(for_machines) = for_machines {
+                    for_machines.ended.await;
+                }
+            };
+            if tokio::time::timeout(GOING_DOWN, ended).await.is_err() {
                 tracing::warn!("some calls were still running when the node stopped");
             }
             tracing::info!(why, "control node has ended");
             let _ = tell.send(Some(why));
         });
-        Ok(ControlNode { app, endpoint, ended })
+        Ok(ControlNode { app, endpoint, machines, ended })
     }
 
     /// Where it serves, with the real port.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// Where it serves machines, if apart, with the real port.
+    #[must_use]
+    pub fn machines_endpoint(&self) -> Option<&str> {
+        self.machines.as_deref()
     }
 
     /// Its consensus, for bootstrapping and for tests.
@@ -195,5 +246,39 @@ impl ControlNode {
         self.app.stop.cancel();
         self.app.consensus.shutdown().await;
         self.ended().await;
+    }
+}
+
+/// Serves everybody at one endpoint, in clear text.
+async fn serve_all(
+    host: &Host,
+    listen: &str,
+    all: Routes,
+    stop: &CancellationToken,
+) -> Result<(Serving, Option<Serving>), NetError> {
+    let admission = Admission::plain().with_peers(PEERS_PATH);
+    Ok((host.net.serve(listen, all, admission, stop.clone()).await?, None))
+}
+
+/// Serves people and services at one endpoint, and machines at another.
+async fn serve_apart(
+    host: &Host,
+    listen: &str,
+    machines: &Machines,
+    users: Routes,
+    all: Routes,
+    stop: &CancellationToken,
+) -> Result<(Serving, Option<Serving>), NetError> {
+    let mutual = Admission::mutual(Arc::clone(&machines.admit));
+    let for_machines = host.net.serve(&machines.listen, all, mutual, stop.clone()).await?;
+    let for_users = host.net.serve(listen, users, Admission::server_certificate(), stop.clone()).await?;
+    Ok((for_users, Some(for_machines)))
+}
+
+/// Tells the certificate clock of this host the time of the state.
+async fn tell_time(host: Host, consensus: Consensus) {
+    loop {
+        host.certificate_clock.hear(consensus.read(|state, _| state.meta.now_ms));
+        tokio::time::sleep(TELL_TIME_EVERY).await;
     }
 }

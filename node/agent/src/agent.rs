@@ -40,12 +40,13 @@ impl Agent {
     /// Takes over what runs on the node and begins to talk with the control plane.
     ///
     /// # Errors
-    /// When there is no endpoint, another agent has the data folder or serves the node on this host, or the node's own records, tasks
+    /// When there is no endpoint, the agent is to show credentials and has none, another agent has the data folder or serves the node on this host, or the node's own records, tasks
     /// or cards cannot be read.
     pub async fn start(host: Host, config: AgentConfig) -> Result<Agent, AgentError> {
         if config.endpoints.is_empty() {
             return Err(AgentError::NoEndpoint);
         }
+        host.prepare(config.transport, None)?;
         let gpus = config.gpus.cards().await?;
         let mut spec = config.spec.clone();
         if spec.gpus.is_empty() {

@@ -5,7 +5,7 @@ use crate::gpu::{GpuBackend, GpuError};
 use muster_model::Proof;
 use muster_model::node::NodeSpec;
 use muster_node_core::health::Mode;
-use muster_runtime::DiskError;
+use muster_runtime::{DiskError, NetError, Transport};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,8 @@ pub struct AgentConfig {
     pub spec: NodeSpec,
     /// `host:port` of control nodes; any of them serves.
     pub endpoints: Vec<String>,
+    /// How control nodes are talked with.
+    pub transport: Transport,
     /// What runs its tasks.
     pub executor: Arc<dyn Executor>,
     /// Its cards.
@@ -45,6 +47,7 @@ impl AgentConfig {
         AgentConfig {
             spec,
             endpoints,
+            transport: Transport::Plain,
             executor,
             gpus,
             proofs,
@@ -72,6 +75,9 @@ pub enum AgentError {
     /// There is nobody to talk to.
     #[error("no control endpoint is given; give at least one HOST:PORT (--endpoints)")]
     NoEndpoint,
+    /// Its credentials cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] NetError),
     /// Its own record cannot be read or written.
     #[error("the record of the agent cannot be read or written")]
     Disk(#[from] DiskError),

@@ -126,7 +126,7 @@ async fn try_session(
     endpoint: &str,
     up_since: &mut Option<Instant>,
 ) -> Result<std::convert::Infallible, Ended> {
-    let channel = shared.host.net.dial_session(endpoint)?;
+    let channel = shared.host.net.dial_session(endpoint, shared.config.transport.control())?;
     let mut client = AgentsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     // Whose control plane this is comes first: to another cluster's this node has nothing to say.
     let asked = tokio::time::timeout(WELCOME_MAX, client.identify(v1::IdentifyRequest {})).await;
@@ -225,7 +225,10 @@ fn outbound(
 async fn take(shared: &Arc<Shared>, message: v1::ControlMessage, logs: &mut LogReaders) -> Result<(), Ended> {
     match message.message {
         Some(Message::Desired(desired)) => take_desired(shared, desired).await?,
-        Some(Message::Lease(lease)) => shared.lease_acknowledged(lease.seq),
+        Some(Message::Lease(lease)) => {
+            shared.host.certificate_clock.hear(lease.now_ms);
+            shared.lease_acknowledged(lease.seq);
+        }
         Some(Message::Reports(reports)) => shared.reports_acknowledged(reports.seq),
         Some(Message::Usage(usage)) => shared.usage_acknowledged(usage.incarnation, usage.mark),
         Some(Message::Log(request)) => logs.take(request),

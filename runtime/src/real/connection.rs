@@ -2,11 +2,14 @@
 //!
 //! A connection is *silent* until its first request has come. Silent ones are bounded, and the oldest makes room for a new one, so that
 //! sockets which say nothing lock nobody out; one that stays silent is closed after a while. The first request decides what the
-//! connection is counted as: a peer's (its path begins as the endpoint was told) or a client's, each kind with a budget of its own. What
-//! must stay true: clients never take a peer's place; a connection beyond its budget is told so, not left waiting.
+//! connection is counted as: a peer's (it has proved to be a control node, or, where nothing is proved, its path begins as the endpoint was
+//! told) or a client's, each kind with a budget of its own. What must stay true: clients never take a peer's place; a connection beyond its
+//! budget, or of a machine that is not let in, is told so, not left waiting; every request carries who has sent it, as proved, and nothing
+//! that was in that place before.
 
 use super::descriptors::Budget;
 use super::silent::{Silent, SilentPlace};
+use crate::net::Peer;
 use futures::future::{Either, Ready, ready};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -103,13 +106,17 @@ impl Connection {
     }
 
     /// Lets a request in, or says why not.
-    fn admit(&self, path: &str) -> Result<(), Status> {
+    fn admit(&self, path: &str, peer: &Peer) -> Result<(), Status> {
         let mut standing = self.standing.lock();
         if let Standing::Counted { .. } = *standing {
             return Ok(());
         }
         let Connections { clients, peers, budget, peers_path, .. } = &*self.of;
-        let (places, kind, most) = match !peers_path.is_empty() && path.starts_with(peers_path) {
+        let is_peer = match &peer.identity {
+            Some(identity) => identity.name.control_id().is_some(),
+            None => !peers_path.is_empty() && path.starts_with(peers_path),
+        };
+        let (places, kind, most) = match is_peer {
             true => (peers, "peers", budget.peers),
             false => (clients, "clients", budget.clients),
         };
@@ -120,9 +127,8 @@ impl Connection {
             }
             Err(_) => {
                 metrics::counter!("muster_connections_dropped_total", "why" => "too-many").increment(1);
-                *standing = Standing::Refused;
-                // After this answer.
-                self.close.cancel();
+                drop(standing);
+                self.refuse();
                 let text = format!(
                     "this control node already has {most} connections of {kind}; connect to another control node"
                 );
@@ -132,11 +138,23 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// The connection is closed after the answer that says why.
+    fn refuse(&self) {
+        *self.standing.lock() = Standing::Refused;
+        self.close.cancel();
+    }
+}
+
 /// The routes as one connection sees them.
 #[derive(Clone)]
 pub(super) struct Gate {
     pub(super) connection: Arc<Connection>,
     pub(super) routes: Routes,
+    /// Who is at the other end.
+    pub(super) peer: Peer,
+    /// The answer to a machine that is not let in.
+    pub(super) refusal: Option<Status>,
 }
 
 impl Service<Request<Incoming>> for Gate {
@@ -148,9 +166,16 @@ impl Service<Request<Incoming>> for Gate {
         Service::<Request<Incoming>>::poll_ready(&mut self.routes, context)
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        match self.connection.admit(request.uri().path()) {
-            Ok(()) => Either::Left(self.routes.call(request)),
+    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+        if let Some(refusal) = self.refusal.clone() {
+            self.connection.refuse();
+            return Either::Right(ready(Ok(refusal.into_http())));
+        }
+        match self.connection.admit(request.uri().path(), &self.peer) {
+            Ok(()) => {
+                request.extensions_mut().insert(self.peer.clone());
+                Either::Left(self.routes.call(request))
+            }
             Err(refusal) => Either::Right(ready(Ok(refusal.into_http()))),
         }
     }

@@ -1,14 +1,17 @@
-//! Small files, each replaced whole: written beside, synced, renamed, folder synced.
+//! Small files, each replaced whole: written beside, synced, renamed, folder synced. Only their owner reads them: keys are among them.
 
 use super::folder;
 use crate::disk::{DiskError, Files};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+const OWNER_ONLY: u32 = 0o600;
 
 /// Files below one folder.
 pub(super) struct SyncedFiles {
@@ -56,7 +59,9 @@ fn replace(folder: &Path, name: &str, content: &[u8]) -> Result<(), DiskError> {
     folder::make(folder)?;
     let (path, beside) = (folder.join(name), folder.join(format!(".{name}.new")));
     let write = || -> std::io::Result<()> {
-        let mut file = File::create(&beside)?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&beside)?;
+        // What a crash has left there may have been open to others.
+        file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&beside, &path)

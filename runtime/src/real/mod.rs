@@ -1,7 +1,7 @@
 //! The real seams: the system's clocks, TCP, RocksDB, files that are synced before they count.
 //!
 //! What must stay true: everything a host runs is spawned into its task group, connections included, so that ending the group
-//! ends the host even where several run in one process.
+//! ends the host even where several run in one process; its files are readable by their owner alone.
 
 mod clock;
 mod connection;
@@ -14,13 +14,18 @@ mod kv;
 mod net;
 mod silent;
 mod socket;
+mod tls;
 mod view;
 
 pub use descriptors::{DESCRIPTORS_MIN, DESCRIPTORS_WANTED, raise_descriptors};
 pub use silent::{Silent, SilentPlace};
+pub use tls::settings as tls_settings;
 
 use crate::chance::Chance;
+use crate::clock::Clock;
+use crate::disk::Files;
 use crate::host::{Host, TaskGroup};
+use crate::pki::{CertificateClock, X509};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,14 +42,19 @@ pub fn far_host(name: impl Into<String>, data_dir: impl Into<PathBuf>, round_tri
     let data_dir = data_dir.into();
     let tasks = TaskGroup::default();
     let name = name.into();
+    let clock: Arc<dyn Clock> = Arc::new(clock::SystemClock);
+    let files: Arc<dyn Files> = Arc::new(files::SyncedFiles::new(data_dir.join("files")));
+    let certificate_clock = Arc::new(CertificateClock::new(Arc::clone(&clock), Arc::clone(&files)));
     Host {
         heavy: Arc::new(heavy::HeavyThread::new(&name)),
         name,
-        clock: Arc::new(clock::SystemClock),
-        net: Arc::new(net::TcpNet::new(tasks.clone(), round_trip)),
+        clock,
+        net: Arc::new(net::TcpNet::new(tasks.clone(), round_trip, Arc::clone(&certificate_clock))),
         disk: Arc::new(kv::RocksDisk::new(data_dir.join("stores"))),
-        files: Arc::new(files::SyncedFiles::new(data_dir.join("files"))),
+        files,
         chance: Chance::from_entropy(),
+        pki: Arc::new(X509),
+        certificate_clock,
         tasks,
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! What must stay true: a peer that has silently gone is noticed by the connection itself within some seconds; connections and the
 //! requests on them belong to the host's tasks; garbage on the port ends that connection and nothing else; sockets that say nothing keep
-//! nobody out (`connection.rs`).
+//! nobody out (`connection.rs`); where identities are shown, nothing is carried before they were accepted (`tls/`).
 
-use super::connection::{Connections, Gate};
+use super::connection::{Connection, Connections, Gate};
 use super::descriptors::Budget;
 use super::socket;
+use super::tls::{self, Entered, Entrance, TrustStore};
 use crate::host::TaskGroup;
-use crate::net::{CallError, Channel, Net, NetError, Serving};
+use crate::net::{Admission, CallError, Channel, Expect, Net, NetError, Serving};
+use crate::pki::{CertificateClock, Credentials};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::server::conn::http2;
@@ -16,10 +18,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Endpoint;
@@ -59,16 +64,25 @@ pub(super) struct TcpNet {
     tasks: TaskGroup,
     /// How long messages to the farthest host need there and back.
     round_trip: Duration,
+    trust: Arc<TrustStore>,
 }
 
 impl TcpNet {
-    pub(super) fn new(tasks: TaskGroup, round_trip: Duration) -> Self {
-        TcpNet { tasks, round_trip }
+    pub(super) fn new(tasks: TaskGroup, round_trip: Duration, clock: Arc<CertificateClock>) -> Self {
+        TcpNet { tasks, round_trip, trust: Arc::new(TrustStore::new(clock)) }
     }
 
     /// A channel whose connection is asked whether it lives after `interval` without a word, and given up after `timeout` without an answer.
-    fn dial_with(&self, endpoint: &str, interval: Duration, timeout: Duration) -> Result<Channel, NetError> {
+    fn dial_with(
+        &self,
+        endpoint: &str,
+        expect: Expect,
+        interval: Duration,
+        timeout: Duration,
+    ) -> Result<Channel, NetError> {
         check(endpoint)?;
+        let trust = Arc::clone(&self.trust);
+        let connector = move |to: http::Uri| connect(Arc::clone(&trust), to, expect);
         let channel = Endpoint::from_shared(format!("http://{endpoint}"))
             .map_err(|_| bad(endpoint))?
             .connect_timeout(CONNECT_TIMEOUT)
@@ -78,7 +92,7 @@ impl TcpNet {
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .executor(Spawner(self.tasks.clone()))
-            .connect_with_connector_lazy(tower::service_fn(connect));
+            .connect_with_connector_lazy(tower::service_fn(connector));
         Ok(BoxCloneSyncService::new(channel.map_err(CallError::new)))
     }
 }
@@ -110,21 +124,22 @@ fn check(endpoint: &str) -> Result<(&str, u16), NetError> {
     Ok((host, port))
 }
 
-async fn connect(to: http::Uri) -> std::io::Result<TokioIo<TcpStream>> {
+async fn connect(trust: Arc<TrustStore>, to: http::Uri, expect: Expect) -> std::io::Result<TokioIo<tls::Dialled>> {
     // IPv6 addresses come in brackets.
     let host = to.host().unwrap_or_default().trim_matches(['[', ']']);
     let stream = TcpStream::connect((host, to.port_u16().unwrap_or_default())).await?;
     socket::tune(&stream);
-    Ok(TokioIo::new(stream))
+    let endpoint = to.authority().map_or("", |authority| authority.as_str());
+    Ok(TokioIo::new(tls::connect(&trust, stream, endpoint, expect).await?))
 }
 
 impl Net for TcpNet {
-    fn dial(&self, endpoint: &str) -> Result<Channel, NetError> {
-        self.dial_with(endpoint, PING_INTERVAL, PING_TIMEOUT)
+    fn dial(&self, endpoint: &str, expect: Expect) -> Result<Channel, NetError> {
+        self.dial_with(endpoint, expect, PING_INTERVAL, PING_TIMEOUT)
     }
 
-    fn dial_session(&self, endpoint: &str) -> Result<Channel, NetError> {
-        self.dial_with(endpoint, SESSION_PING_INTERVAL, SESSION_PING_TIMEOUT)
+    fn dial_session(&self, endpoint: &str, expect: Expect) -> Result<Channel, NetError> {
+        self.dial_with(endpoint, expect, SESSION_PING_INTERVAL, SESSION_PING_TIMEOUT)
     }
 
     fn is_refused(&self, endpoint: &str) -> BoxFuture<'static, bool> {
@@ -136,14 +151,14 @@ impl Net for TcpNet {
         .boxed()
     }
 
-    fn serve_with_peers(
+    fn serve(
         &self,
         endpoint: &str,
         routes: Routes,
-        peers_path: &'static str,
+        admission: Admission,
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<Serving, NetError>> {
-        let (endpoint, tasks) = (endpoint.to_owned(), self.tasks.clone());
+        let (endpoint, tasks, trust) = (endpoint.to_owned(), self.tasks.clone(), Arc::clone(&self.trust));
         async move {
             let host = check(&endpoint)?.0;
             let listening = async {
@@ -154,36 +169,54 @@ impl Net for TcpNet {
             let (listener, port) = listening
                 .await
                 .map_err(|error| NetError::Listen { endpoint: endpoint.clone(), why: error.to_string() })?;
-            let connections = Arc::new(Connections::new(Budget::now(), peers_path));
-            let accepting = tasks.spawn(accept(listener, routes.prepare(), connections, stop, tasks.clone()));
+            let served = Served {
+                routes: routes.prepare(),
+                connections: Arc::new(Connections::new(Budget::now(), admission.peers_path)),
+                entrance: Arc::new(Entrance::new(&admission, trust)),
+                stop,
+                tasks: tasks.clone(),
+            };
+            let accepting = tasks.spawn(accept(listener, served));
             Ok(Serving { endpoint: format!("{host}:{port}"), ended: accepting.map(|_| ()).boxed() })
         }
         .boxed()
     }
+
+    fn set_credentials(&self, credentials: Option<Credentials>) -> Result<(), NetError> {
+        self.trust.set(credentials)
+    }
+
+    fn credentials(&self) -> Option<Arc<Credentials>> {
+        self.trust.credentials()
+    }
+}
+
+/// What all connections of an endpoint have in common.
+#[derive(Clone)]
+struct Served {
+    routes: Routes,
+    connections: Arc<Connections>,
+    entrance: Arc<Entrance>,
+    stop: CancellationToken,
+    tasks: TaskGroup,
 }
 
 /// Accepts without waiting for anything else: which connections are kept is decided when they have said something.
-async fn accept(
-    listener: TcpListener,
-    routes: Routes,
-    connections: Arc<Connections>,
-    stop: CancellationToken,
-    tasks: TaskGroup,
-) {
+async fn accept(listener: TcpListener, served: Served) {
     // Closed when every connection has let go of its end.
     let (open, mut all_closed) = mpsc::channel::<Infallible>(1);
     loop {
         let accepted = tokio::select! {
             biased;
-            () = stop.cancelled() => break,
+            () = served.stop.cancelled() => break,
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
-                let gate = Gate { connection: connections.open(), routes: routes.clone() };
-                let connection = serve_connection(stream, gate, stop.clone(), tasks.clone());
+            Ok((stream, from)) => {
+                let kept = served.connections.open();
+                let connection = enter(stream, from.ip().to_canonical(), kept, served.clone());
                 let open = open.clone();
-                drop(tasks.spawn_for_one(async move {
+                drop(served.tasks.spawn_for_one(async move {
                     connection.await;
                     drop(open);
                 }));
@@ -198,8 +231,27 @@ async fn accept(
     let _ = all_closed.recv().await;
 }
 
-async fn serve_connection(stream: TcpStream, gate: Gate, stop: CancellationToken, tasks: TaskGroup) {
+/// Learns who is there, and serves them.
+async fn enter(stream: TcpStream, from: IpAddr, kept: Arc<Connection>, served: Served) {
     socket::tune(&stream);
+    let entered = tokio::select! {
+        biased;
+        () = served.stop.cancelled() => return,
+        () = kept.closed() => return,
+        entered = served.entrance.enter(stream, from) => entered,
+    };
+    let Some(Entered { stream, peer, refusal }) = entered else { return };
+    let gate = Gate { connection: kept, routes: served.routes, peer, refusal };
+    match stream {
+        Either::Left(plain) => serve_connection(plain, gate, served.stop, served.tasks).await,
+        Either::Right(tls) => serve_connection(tls, gate, served.stop, served.tasks).await,
+    }
+}
+
+async fn serve_connection<S>(stream: S, gate: Gate, stop: CancellationToken, tasks: TaskGroup)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let kept = Arc::clone(&gate.connection);
     let mut server = http2::Builder::new(Spawner(tasks));
     server

@@ -11,12 +11,15 @@
 mod clock;
 mod disk;
 mod files;
+mod handshake;
 mod heavy;
 mod links;
 mod net;
 mod network;
 mod pipe;
+mod pki;
 mod trace;
+mod trust;
 mod world;
 
 #[cfg(test)]

@@ -2,13 +2,17 @@
 //! cut.
 //!
 //! What must stay true: a call to a host that is down, or that goes down, fails and never hangs for ever; a crash kills the
-//! handlers of the host; a caller that lets go makes the handler let go; `grpc-timeout` is kept as the real client keeps it.
+//! handlers of the host; a caller that lets go makes the handler let go; `grpc-timeout` is kept as the real client keeps it; a channel that
+//! expects a machine carries nothing before both sides have accepted each other.
 
+use super::handshake::{Met, meet};
 use super::links::{DEAD_AFTER, Fate};
-use super::network::Network;
+use super::network::{Listener, Network};
 use super::pipe::{Link, PipedBody, pipe, pump, reset, timed_out};
+use super::trust::TrustCell;
 use crate::host::TaskGroup;
-use crate::net::{CallError, Channel, Net, NetError, Serving};
+use crate::net::{Admission, CallError, Channel, Expect, Net, NetError, Peer, Serving};
+use crate::pki::Credentials;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt;
@@ -30,6 +34,7 @@ pub(super) struct SimNet {
     pub(super) network: Arc<Network>,
     pub(super) host: String,
     pub(super) tasks: TaskGroup,
+    pub(super) trust: Arc<TrustCell>,
 }
 
 /// Addresses that mean the host itself.
@@ -47,11 +52,12 @@ fn parse(endpoint: &str) -> Result<(&str, u16), NetError> {
 }
 
 impl Net for SimNet {
-    fn dial(&self, endpoint: &str) -> Result<Channel, NetError> {
+    fn dial(&self, endpoint: &str, expect: Expect) -> Result<Channel, NetError> {
         let (name, port) = parse(endpoint)?;
         let to = if is_here(name) { self.host.clone() } else { name.to_owned() };
         let link = Link { network: self.network.clone(), from: self.host.clone(), to };
-        Ok(Channel::new(SimChannel { link, port, tasks: self.tasks.clone() }))
+        let (tasks, trust) = (self.tasks.clone(), Arc::clone(&self.trust));
+        Ok(Channel::new(SimChannel { link, port, tasks, trust, expect, connected: Arc::default() }))
     }
 
     fn is_refused(&self, endpoint: &str) -> BoxFuture<'static, bool> {
@@ -72,15 +78,21 @@ impl Net for SimNet {
         .boxed()
     }
 
-    fn serve_with_peers(
+    fn serve(
         &self,
         endpoint: &str,
         routes: tonic::service::Routes,
-        _peers_path: &'static str,
+        admission: Admission,
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<Serving, NetError>> {
-        let served = parse(endpoint)
-            .and_then(|(_, port)| self.network.listen(&self.host, port, routes.prepare(), self.tasks.clone()));
+        let listener = Listener {
+            routes: routes.prepare(),
+            tasks: self.tasks.clone(),
+            demand: admission.demand,
+            trust: Arc::clone(&self.trust),
+            number: self.network.next_number(),
+        };
+        let served = parse(endpoint).and_then(|(_, port)| self.network.listen(&self.host, port, listener));
         let port = match served {
             Ok(port) => port,
             Err(error) => return futures::future::ready(Err(error)).boxed(),
@@ -94,6 +106,15 @@ impl Net for SimNet {
         let ended = serving.map(|_| ()).boxed();
         futures::future::ready(Ok(Serving { endpoint, ended })).boxed()
     }
+
+    fn set_credentials(&self, credentials: Option<Credentials>) -> Result<(), NetError> {
+        self.trust.set(self.network.next_number(), credentials);
+        Ok(())
+    }
+
+    fn credentials(&self) -> Option<Arc<Credentials>> {
+        self.trust.credentials()
+    }
 }
 
 #[derive(Clone)]
@@ -101,6 +122,18 @@ struct SimChannel {
     link: Link,
     port: u16,
     tasks: TaskGroup,
+    trust: Arc<TrustCell>,
+    expect: Expect,
+    /// Of a channel that expects a machine: its connection.
+    connected: Arc<tokio::sync::Mutex<Option<Connected>>>,
+}
+
+/// A connection after its handshake.
+struct Connected {
+    /// With whom.
+    listener: u64,
+    /// Who is on this side, as the other one sees it.
+    peer: Peer,
 }
 
 impl Service<Request> for SimChannel {
@@ -138,10 +171,67 @@ struct Answer {
 }
 
 impl SimChannel {
+    /// Who is on this side, as the other one sees it; shakes hands first where the connection is new.
+    async fn peer(&self) -> Result<Peer, CallError> {
+        let Link { network, from, to } = &self.link;
+        if self.expect == Expect::Plain {
+            return Ok(Peer { identity: None, from: from.as_str().into() });
+        }
+        let mut connected = self.connected.lock().await;
+        let current = network.endpoint(to, self.port);
+        if let (Some(connected), Some(current)) = (&*connected, &current)
+            && connected.listener == current.number
+        {
+            return Ok(connected.peer.clone());
+        }
+        *connected = None;
+        for link in [&self.link, &self.link.back()] {
+            match link.fate() {
+                Fate::Arrives(delay) => pause(delay).await,
+                Fate::Breaks(delay) => {
+                    pause(delay).await;
+                    return Err(CallError::new(reset()));
+                }
+            }
+            if !link.passes().await {
+                return Err(CallError::new(timed_out()));
+            }
+        }
+        let listener = network.endpoint(to, self.port).ok_or_else(|| CallError::new(self.refused()))?;
+        let place = format!("{to}:{}", self.port);
+        let met = meet(&self.trust, from, &place, self.expect, &listener);
+        let Met { peer, resumed } = met.map_err(|status| {
+            network.event(format_args!("no handshake {from} > {place}: {}", status.message()));
+            CallError::new(status)
+        })?;
+        network.event(format_args!("handshake {from} > {place} {}", if resumed { "resumed" } else { "full" }));
+        *connected = Some(Connected { listener: listener.number, peer: peer.clone() });
+        Ok(peer)
+    }
+
+    fn refused(&self) -> Status {
+        let Link { network, from, to } = &self.link;
+        network.event(format_args!("refused {from} > {to}:{}", self.port));
+        Status::unavailable(format!("{to}:{}: connection refused", self.port))
+    }
+
+    /// Makes the call; a connection on which one broke is not used again.
     async fn call_over_link(self, request: Request) -> Result<Response, CallError> {
+        let peer = self.peer().await?;
+        let connected = Arc::clone(&self.connected);
+        let is_plain = self.expect == Expect::Plain;
+        let answer = self.call_as(peer, request).await;
+        if answer.is_err() && !is_plain {
+            *connected.lock().await = None;
+        }
+        answer
+    }
+
+    async fn call_as(self, peer: Peer, request: Request) -> Result<Response, CallError> {
         let Link { network, from, to } = &self.link;
         network.event(format_args!("call {from} > {to}:{} {}", self.port, request.uri().path()));
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        head.extensions.insert(peer);
         let (piped, mut rest) = pipe(body);
         let carried = self.link.carry(piped.bytes());
         match self.link.fate() {
@@ -155,10 +245,13 @@ impl SimChannel {
         if !self.link.passes().await {
             return Err(CallError::new(timed_out()));
         }
-        let Some((routes, there)) = network.endpoint(to, self.port) else {
-            network.event(format_args!("refused {from} > {to}:{}", self.port));
-            return Err(CallError::new(Status::unavailable(format!("{to}:{}: connection refused", self.port))));
+        let Some(listener) = network.endpoint(to, self.port) else {
+            return Err(CallError::new(self.refused()));
         };
+        if listener.demand.is_plain() != (self.expect == Expect::Plain) {
+            return Err(CallError::new(Status::unavailable("one side speaks in clear text, the other one TLS")));
+        }
+        let (routes, there) = (listener.routes, listener.tasks);
         if let Some(after) = network.links.repeat(from, to)
             && let Some(copy) = piped.copy(rest.as_mut())
         {

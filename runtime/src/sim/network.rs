@@ -5,42 +5,62 @@
 
 use super::links::Links;
 use super::trace::Trace;
+use super::trust::TrustCell;
 use crate::host::TaskGroup;
-use crate::net::NetError;
+use crate::net::{Demand, NetError};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::service::Routes;
 
 /// The first port given to whoever asks for port 0.
 const FIRST_FREE_PORT: u16 = 40_000;
 
+/// Somebody who listens.
+#[derive(Clone)]
+pub(super) struct Listener {
+    pub(super) routes: Routes,
+    pub(super) tasks: TaskGroup,
+    pub(super) demand: Demand,
+    /// Of its host.
+    pub(super) trust: Arc<TrustCell>,
+    /// No other of the run has it: connections end with it.
+    pub(super) number: u64,
+}
+
 /// See the module.
 pub(super) struct Network {
     pub(super) links: Links,
     trace: Arc<Trace>,
-    listening: Mutex<BTreeMap<(String, u16), (Routes, TaskGroup)>>,
+    listening: Mutex<BTreeMap<(String, u16), Listener>>,
+    numbers: AtomicU64,
 }
 
 impl Network {
     pub(super) fn new(links: Links, trace: Arc<Trace>) -> Self {
-        Network { links, trace, listening: Mutex::default() }
+        Network { links, trace, listening: Mutex::default(), numbers: AtomicU64::default() }
     }
 
     pub(super) fn event(&self, what: Arguments<'_>) {
         self.trace.event(what);
     }
 
-    /// Makes `routes` reachable; port 0 chooses one.
-    pub(super) fn listen(&self, host: &str, port: u16, routes: Routes, tasks: TaskGroup) -> Result<u16, NetError> {
+    /// A number that no one else of the run has.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes somebody reachable; port 0 chooses one.
+    pub(super) fn listen(&self, host: &str, port: u16, listener: Listener) -> Result<u16, NetError> {
         let mut listening = self.listening.lock();
         let taken = |port: u16| listening.contains_key(&(host.to_owned(), port));
         let port = if port == 0 { (FIRST_FREE_PORT..).find(|port| !taken(*port)).unwrap_or(port) } else { port };
         if taken(port) {
             return Err(NetError::Listen { endpoint: format!("{host}:{port}"), why: "address in use".to_owned() });
         }
-        listening.insert((host.to_owned(), port), (routes, tasks));
+        listening.insert((host.to_owned(), port), listener);
         Ok(port)
     }
 
@@ -53,7 +73,7 @@ impl Network {
         self.listening.lock().retain(|(other, _), _| other != host);
     }
 
-    pub(super) fn endpoint(&self, host: &str, port: u16) -> Option<(Routes, TaskGroup)> {
+    pub(super) fn endpoint(&self, host: &str, port: u16) -> Option<Listener> {
         self.listening.lock().get(&(host.to_owned(), port)).cloned()
     }
 

@@ -3,6 +3,7 @@
 use super::{LinkQuality, SimWorld, run};
 use crate::Host;
 use crate::disk::{Batch, Kv};
+use crate::net::{Admission, Expect};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -83,7 +84,11 @@ impl Drop for Asleep {
 
 async fn serve(host: &Host, toy: &Toy) {
     let routes = tonic::service::Routes::new(toy.clone());
-    let serving = host.net.serve("0.0.0.0:1", routes, CancellationToken::new()).await.expect("the port is free");
+    let serving = host
+        .net
+        .serve("0.0.0.0:1", routes, Admission::plain(), CancellationToken::new())
+        .await
+        .expect("the port is free");
     assert_eq!(serving.endpoint, format!("{}:1", host.name));
 }
 
@@ -92,7 +97,7 @@ fn code_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Code {
 }
 
 async fn send(from: &Host, path: &str, body: Body) -> Result<Response, Code> {
-    let channel = from.net.dial("server:1").expect("an endpoint");
+    let channel = from.net.dial("server:1", Expect::Plain).expect("an endpoint");
     let request = http::Request::builder().uri(format!("http://server{path}")).body(body).expect("a request");
     channel.oneshot(request).await.map_err(|error| code_of(&*error.into_inner()))
 }
@@ -131,7 +136,7 @@ fn calls_to_a_host_that_is_down_or_unknown_are_refused() {
         assert_eq!(echo(&client, "b").await, Err(Code::Unavailable), "nothing listens yet");
         serve(&server, &Toy::default()).await;
         assert_eq!(echo(&client, "c").await, Ok(Bytes::from("c")));
-        assert!(client.net.dial("nowhere").is_err());
+        assert!(client.net.dial("nowhere", Expect::Plain).is_err());
     });
 }
 
@@ -160,7 +165,7 @@ fn a_caller_that_lets_go_or_runs_out_of_time_stops_the_handler() {
         sleep(limit).await;
         assert_eq!(toy.asleep.load(Ordering::Relaxed), 0);
 
-        let channel = client.net.dial("server:1").expect("an endpoint");
+        let channel = client.net.dial("server:1", Expect::Plain).expect("an endpoint");
         let request = http::Request::builder().uri("http://server/toy/sleep").header("grpc-timeout", "250m");
         let before = Instant::now();
         let error =

@@ -7,9 +7,14 @@ use super::heavy::InPlace;
 use super::links::{LinkQuality, Links};
 use super::net::SimNet;
 use super::network::Network;
+use super::pki::SimScheme;
 use super::trace::Trace;
+use super::trust::TrustCell;
 use crate::chance::{Chance, set_thread_seed};
+use crate::clock::Clock;
+use crate::disk::Files;
 use crate::host::{FirstPanic, Host, TaskGroup};
+use crate::pki::{CertificateClock, Scheme};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
@@ -156,18 +161,31 @@ impl SimWorld {
         slot.up = Some(tasks.clone());
         slot.disk.begin_life(life);
         world.trace.event(format_args!("boot {name} life {life}"));
+        let clock: Arc<dyn Clock> = Arc::new(SimClock {
+            start: world.start,
+            skew_ms: slot.skew_ms.clone(),
+            booted_before_ns: slot.booted_before_ns,
+        });
+        let files: Arc<dyn Files> = Arc::new(SimFiles { state: slot.files.clone(), disk: slot.disk.clone(), life });
+        let chance = Chance::seeded(world.chance.u64());
+        let pki: Arc<dyn Scheme> = Arc::new(SimScheme { chance: chance.clone() });
+        let certificate_clock = Arc::new(CertificateClock::new(Arc::clone(&clock), Arc::clone(&files)));
+        let trust = Arc::new(TrustCell::new(Arc::clone(&pki), Arc::clone(&certificate_clock)));
         Host {
             name: name.to_owned(),
-            clock: Arc::new(SimClock {
-                start: world.start,
-                skew_ms: slot.skew_ms.clone(),
-                booted_before_ns: slot.booted_before_ns,
+            clock,
+            net: Arc::new(SimNet {
+                network: world.network.clone(),
+                host: name.to_owned(),
+                tasks: tasks.clone(),
+                trust,
             }),
-            net: Arc::new(SimNet { network: world.network.clone(), host: name.to_owned(), tasks: tasks.clone() }),
             disk: Arc::new(SimDisk { trace: world.trace.clone(), state: slot.disk.clone(), life }),
-            files: Arc::new(SimFiles { state: slot.files.clone(), disk: slot.disk.clone(), life }),
-            chance: Chance::seeded(world.chance.u64()),
+            files,
+            chance,
             heavy: Arc::new(InPlace),
+            pki,
+            certificate_clock,
             tasks,
         }
     }

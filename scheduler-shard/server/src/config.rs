@@ -1,6 +1,6 @@
 //! How a shard is set up.
 
-use muster_runtime::NetError;
+use muster_runtime::{NetError, Transport};
 
 /// A shard's settings. [`ShardConfig::new`] has the usual values.
 #[derive(Clone, Debug)]
@@ -9,6 +9,8 @@ pub struct ShardConfig {
     pub name_prefix: String,
     /// Control nodes, `host:port`; any of them serves.
     pub endpoints: Vec<String>,
+    /// How control nodes are talked with.
+    pub transport: Transport,
     /// Cells it takes at most, whoever else lives.
     pub cells_max: usize,
     /// How many shards are meant to run: each takes its share at once, and more only from those that stay away.
@@ -40,6 +42,7 @@ impl ShardConfig {
         ShardConfig {
             name_prefix: name_prefix.into(),
             endpoints,
+            transport: Transport::Plain,
             cells_max: 64,
             shards_expected: 1,
             patience_ms: 500,
@@ -87,7 +90,7 @@ pub enum StartError {
         /// What was given.
         percent: u8,
     },
-    /// An endpoint cannot be one.
+    /// An endpoint cannot be one, or the credentials cannot be used.
     #[error(transparent)]
     Net(#[from] NetError),
 }

@@ -25,7 +25,7 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(net: &dyn Net, config: &ShardConfig) -> Result<Self, StartError> {
         let dial = |endpoint: &String| {
-            let client = ShardsClient::new(net.dial(endpoint)?);
+            let client = ShardsClient::new(net.dial(endpoint, config.transport.control())?);
             Ok(client.max_decoding_message_size(MESSAGE_BYTES_MAX).max_encoding_message_size(MESSAGE_BYTES_MAX))
         };
         let clients = config.endpoints.iter().map(dial).collect::<Result<Vec<_>, StartError>>()?;

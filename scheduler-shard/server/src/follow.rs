@@ -8,6 +8,7 @@ use crate::control::Control;
 use muster_model::{Change, Object};
 use muster_proto::convert::change_from_control_plane;
 use muster_proto::v1;
+use muster_runtime::pki::CertificateClock;
 use muster_runtime::timeline;
 use muster_scheduler_core::View;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub(crate) struct Follower {
     pub(crate) seen: mpsc::Sender<Seen>,
     /// The highest revision that the planner knows to be committed.
     pub(crate) expected: watch::Receiver<u64>,
+    /// Is told the time of the state.
+    pub(crate) clock: Arc<CertificateClock>,
 }
 
 impl Follower {
@@ -99,6 +102,7 @@ impl Follower {
                 Ok(Err(_)) => return Left::Again("failed"),
                 Err(_) => return Left::Again("silent"),
             };
+            self.clock.hear(event.now_ms);
             if event.snapshot || event.revision > *at_revision {
                 // Progress: a long catching-up is not a hang.
                 behind_since = None;

@@ -59,9 +59,10 @@ impl Shard {
     /// Starts the shard's tasks on `host`.
     ///
     /// # Errors
-    /// When no endpoint is given or one cannot be one.
+    /// When no endpoint is given or one cannot be one, or the shard is to show credentials and has none.
     pub fn start(host: &Host, config: ShardConfig) -> Result<Shard, StartError> {
         config.check()?;
+        host.prepare(config.transport, None)?;
         let name = format!("{}-{}", config.name_prefix, &host.chance.token()[..8]);
         let stop = CancellationToken::new();
         let leases = Arc::new(Leases::default());
@@ -76,7 +77,8 @@ impl Shard {
         host.spawn(renewal.run(config.renew_every_ms, stop.clone()));
         let seeker = seek::Seeker::new(&name, &config, host.chance.clone(), connect()?, leases.clone(), cells_rx);
         host.spawn(seeker.run(stop.clone()));
-        let follower = follow::Follower { control: connect()?, seen: seen_tx, expected: behind_rx };
+        let (control, clock) = (connect()?, host.certificate_clock.clone());
+        let follower = follow::Follower { control, seen: seen_tx, expected: behind_rx, clock };
         host.spawn(follower.run(stop.clone()));
         let control = connect()?;
         let planner = planner::Planner::new(

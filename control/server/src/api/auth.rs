@@ -15,6 +15,7 @@ use muster_control_core::authz::Denied;
 use muster_model::identity::Author;
 use muster_model::object::Number;
 use muster_model::{AccessMode, Principal};
+use muster_runtime::Peer;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -134,12 +135,8 @@ fn author<B>(consensus: &Consensus, request: &Request<B>) -> Result<Author, Deni
 }
 
 fn from<B>(request: &Request<B>) -> String {
-    request.extensions().get::<From>().map(|from| from.0.clone()).unwrap_or_default()
+    request.extensions().get::<Peer>().map(|peer| peer.from.to_string()).unwrap_or_default()
 }
-
-/// The address that a request came from, where the network says it.
-#[derive(Clone, Debug)]
-pub(crate) struct From(pub(crate) String);
 
 fn unauthenticated(why: &str) -> Denied {
     Denied::Unauthenticated { why: why.to_owned() }
@@ -173,10 +170,8 @@ fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
 
 /// Whether an address lies in a range such as `10.0.0.0/8`.
 fn contains(range: &str, address: &str) -> bool {
-    let Ok(address) = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']).parse()
-    else {
-        return false;
-    };
+    let without_port = || address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+    let Ok(address) = address.parse().or_else(|_| without_port().parse()) else { return false };
     let (net, bits) = range.split_once('/').unwrap_or((range, ""));
     let Ok(net) = net.parse::<std::net::IpAddr>() else { return false };
     let of = |address: std::net::IpAddr| match address {
@@ -205,6 +200,7 @@ mod tests {
             ("0.0.0.0/0", "10.1.2.3", true),
             ("10.0.0.0/33", "10.1.2.3", false),
             ("fd00::/8", "[fd12::1]:40000", true),
+            ("fd00::/8", "fd12::1", true),
             ("fd00::/8", "10.1.2.3", false),
             ("nonsense", "10.1.2.3", false),
             ("10.0.0.0/8", "", false),

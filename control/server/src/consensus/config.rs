@@ -2,6 +2,7 @@
 
 use crate::consensus::error::OpenError;
 use crate::consensus::forms::FEATURE_LEVEL_NEWEST;
+use muster_runtime::Transport;
 use std::time::Duration;
 
 /// Settings of one node. Timeouts must be the same on all voters.
@@ -25,6 +26,8 @@ pub struct ConsensusConfig {
     pub snapshot_every_entries: u64,
     /// So many entries are kept behind a snapshot, for followers that lag a little.
     pub keep_entries: u64,
+    /// How control nodes talk with each other: the same on all of them. `advertise` is then where machines are served.
+    pub transport: Transport,
     /// The newest feature level that this node says it knows: that of this version, but in tests of upgrades.
     pub knows_level: u32,
     /// A bug, so that the checkers of the simulation can be seen to find it. Nothing else sets it.
@@ -60,6 +63,7 @@ impl ConsensusConfig {
             round_trip_ms: 0,
             snapshot_every_entries: 20_000,
             keep_entries: 2_000,
+            transport: Transport::Plain,
             knows_level: FEATURE_LEVEL_NEWEST,
             planted: None,
         }

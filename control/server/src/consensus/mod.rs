@@ -321,7 +321,7 @@ impl Consensus {
     #[must_use]
     pub fn channel_to(&self, id: u64) -> Option<Channel> {
         let member = self.core().member(id)?;
-        self.core().peers.channel(&member.address, peer::Lane::Bulk).ok()
+        self.core().peers.channel(id, &member.address, peer::Lane::Bulk).ok()
     }
 
     /// The service that other control nodes call.

@@ -100,8 +100,7 @@ impl App {
         renewals: Renewals,
         hub: Arc<Hub>,
         leases: LeaseConfig,
-        rates: CallRates,
-        denials: Denials,
+        (rates, denials): (CallRates, Denials),
         stop: CancellationToken,
     ) -> Self {
         App(Arc::new(Shared {
@@ -148,8 +147,18 @@ macro_rules! served {
     };
 }
 
+/// The routes of a control node.
+pub(crate) struct AllRoutes {
+    /// Those of people and services: no path leads from them to what only machines may do.
+    pub(crate) users: Routes,
+    /// All of them.
+    pub(crate) all: Routes,
+    /// Says whether they are served.
+    pub(crate) health: tonic_health::server::HealthReporter,
+}
+
 /// All routes of a control node, health and reflection included.
-pub(crate) async fn routes(app: &App) -> (Routes, tonic_health::server::HealthReporter) {
+pub(crate) async fn routes(app: &App) -> AllRoutes {
     let (health, health_service) = tonic_health::server::health_reporter();
     for name in NAMES {
         health.set_service_status(name, tonic_health::ServingStatus::Serving).await;
@@ -160,24 +169,28 @@ pub(crate) async fn routes(app: &App) -> (Routes, tonic_health::server::HealthRe
         .build_v1()
         .expect("the descriptors were compiled with this binary");
     let peer = app.consensus.peer_service(peer::services(app.clone()));
-    let routes = Routes::new(served!(v1::jobs_server::JobsServer<_>, jobs::JobsService(app.clone())))
+    let users = Routes::new(served!(v1::jobs_server::JobsServer<_>, jobs::JobsService(app.clone())))
         .add_service(served!(v1::tenants_server::TenantsServer<_>, tenants::TenantsService(app.clone())))
         .add_service(served!(v1::usage_server::UsageServer<_>, usage::UsageService(app.clone())))
         .add_service(served!(v1::fleet_server::FleetServer<_>, fleet::FleetService(app.clone())))
-        .add_service(served!(v1::shards_server::ShardsServer<_>, shards::ShardsService(app.clone())))
-        .add_service(served!(v1::agents_server::AgentsServer<_>, AgentsService(app.hub.clone())))
         .add_service(served!(v1::admin_server::AdminServer<_>, admin::AdminService(app.clone())))
         .add_service(served!(v1::auth_server::AuthServer<_>, access::AuthService(app.clone())))
         .add_service(served!(v1::audit_server::AuditServer<_>, audit::AuditService(app.clone())))
-        .add_service(peer)
         .add_service(health_service)
         .add_service(reflection);
+    let all = users
+        .clone()
+        .add_service(served!(v1::shards_server::ShardsServer<_>, shards::ShardsService(app.clone())))
+        .add_service(served!(v1::agents_server::AgentsServer<_>, AgentsService(app.hub.clone())))
+        .add_service(peer);
     // The outermost layer comes last: nothing is served before it is known who calls.
-    let routes =
-        routes.into_axum_router().layer(MapResponseLayer::new(oversized::with_remedy)).layer(auth::AuthLayer {
+    let behind_the_check = |routes: Routes| {
+        let checked = auth::AuthLayer {
             consensus: app.consensus.clone(),
             callers: Arc::clone(&app.callers),
             denials: app.denials.clone(),
-        });
-    (Routes::from(routes), health)
+        };
+        Routes::from(routes.into_axum_router().layer(MapResponseLayer::new(oversized::with_remedy)).layer(checked))
+    };
+    AllRoutes { users: behind_the_check(users), all: behind_the_check(all), health }
 }

@@ -388,7 +388,10 @@ impl Session {
             Finished::Beat { seq, verdict } => {
                 self.beats -= 1;
                 match verdict {
-                    Verdict::Renewed => send(&self.out, ToAgent::Lease(v1::LeaseAck { seq })),
+                    Verdict::Renewed => {
+                        let now_ms = self.hub.consensus.read(|state, _| state.meta.now_ms);
+                        send(&self.out, ToAgent::Lease(v1::LeaseAck { seq, now_ms }))
+                    }
                     Verdict::Lost => Err(Over::Refused("the node's epoch is not the newest".to_owned())),
                     Verdict::Unknown => Ok(()),
                 }

@@ -8,7 +8,7 @@ use muster_control_server::consensus::{
     Consensus, ConsensusConfig, FEATURE_LEVEL_NEWEST, OpenError, PeerServices, ProposeError, Proposed,
 };
 use muster_model::tenant::TenantSpec;
-use muster_runtime::Host;
+use muster_runtime::{Admission, Host};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl Cluster {
             }
         };
         let routes = tonic::service::Routes::new(consensus.peer_service(Arc::new(NoServices)));
-        host.net.serve(&address, routes, CancellationToken::new()).await.expect("serves");
+        host.net.serve(&address, routes, Admission::plain(), CancellationToken::new()).await.expect("serves");
         self.nodes.insert(id, Node { address, host, consensus });
         Ok(())
     }

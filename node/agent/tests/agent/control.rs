@@ -12,7 +12,7 @@ use muster_proto::convert::report_from_wire;
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message as FromAgent;
 use muster_proto::v1::control_message::Message as ToAgent;
-use muster_runtime::Host;
+use muster_runtime::{Admission, Host};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -150,7 +150,8 @@ impl Cluster {
         let (confirms, stop) = (Arc::new(AtomicBool::new(true)), CancellationToken::new());
         let node = Node { cluster: self.clone(), confirms: confirms.clone(), host: host.clone(), stop: stop.clone() };
         let routes = tonic::service::Routes::new(v1::agents_server::AgentsServer::new(node));
-        let serving = host.net.serve(endpoint, routes, stop.clone()).await.expect("the endpoint is free");
+        let serving =
+            host.net.serve(endpoint, routes, Admission::plain(), stop.clone()).await.expect("the endpoint is free");
         ControlNode { endpoint: serving.endpoint, confirms, stop }
     }
 
@@ -174,7 +175,7 @@ impl ClusterState {
                 self.heartbeats += 1;
                 self.stamp = beat.stamp;
                 self.leases += u64::from(confirms);
-                confirms.then_some(ToAgent::Lease(v1::LeaseAck { seq: beat.seq }))
+                confirms.then_some(ToAgent::Lease(v1::LeaseAck { seq: beat.seq, now_ms: 0 }))
             }
             FromAgent::Reports(message) => {
                 for report in message.reports {

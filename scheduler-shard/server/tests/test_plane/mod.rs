@@ -12,7 +12,7 @@ use muster_model::*;
 use muster_proto::convert::{change_to_wire, object_to_wire};
 use muster_proto::v1;
 use muster_proto::v1::shards_server::{Shards, ShardsServer};
-use muster_runtime::Host;
+use muster_runtime::{Admission, Host};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +65,11 @@ impl Cluster {
     pub(crate) async fn serve(&self, host: &Host) {
         let server = Server { cluster: self.clone() };
         let routes = tonic::service::Routes::new(ShardsServer::new(server));
-        let serving = host.net.serve("0.0.0.0:1", routes, CancellationToken::new()).await.expect("the port is free");
+        let serving = host
+            .net
+            .serve("0.0.0.0:1", routes, Admission::plain(), CancellationToken::new())
+            .await
+            .expect("the port is free");
         drop(serving);
         let cluster = self.clone();
         host.spawn(async move {

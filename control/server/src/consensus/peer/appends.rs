@@ -137,7 +137,7 @@ impl Appends {
         } else if let Err(unsent) = try_send(way, message) {
             // The stream has ended, or there was none. If anything is under way on it, that fails when its answer is read.
             if self.under_way.is_empty() {
-                *way = Way::Stream(open(self.peers.clone(), self.member.clone(), unsent));
+                *way = Way::Stream(open(self.peers.clone(), self.target, self.member.clone(), unsent));
             }
         }
         let (vote, prev, commit) = (rpc.vote, rpc.prev_log_id, rpc.leader_commit);
@@ -211,13 +211,13 @@ fn try_send(way: &Way, message: Payload) -> Result<(), Payload> {
     }
 }
 
-fn open(peers: Arc<Peers>, member: Member, first: Payload) -> Open {
+fn open(peers: Arc<Peers>, to: u64, member: Member, first: Payload) -> Open {
     let (messages, sent) = mpsc::channel(MESSAGES_MAX);
     // On its way before the stream is answered, so that the first message costs no round trip more than the others. There is room.
     let _ = messages.try_send(first);
     let asking = async move {
-        let channel =
-            peers.channel(&member.address, Lane::Append).map_err(|error| Status::unavailable(error.to_string()))?;
+        let channel = peers.channel(to, &member.address, Lane::Append);
+        let channel = channel.map_err(|error| Status::unavailable(error.to_string()))?;
         Ok(client(channel).appends(ReceiverStream::new(sent)).await?.into_inner())
     };
     Open { messages, answers: Answers::Asked(asking.boxed()) }

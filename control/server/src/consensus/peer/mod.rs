@@ -23,7 +23,7 @@ use crate::consensus::stored;
 use crate::consensus::types::Member;
 use muster_proto::v1::Payload;
 use muster_proto::v1::peer_client::PeerClient;
-use muster_runtime::{Channel, DiskError, Host, NetError};
+use muster_runtime::{Channel, DiskError, Host, NetError, Transport};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -87,7 +87,9 @@ pub(crate) struct Peers {
     /// The longest round trip between two voters.
     round_trip: Duration,
     timing: Timing,
-    channels: Mutex<BTreeMap<String, [Channel; LANES]>>,
+    transport: Transport,
+    /// By the address, and the node that is expected there.
+    channels: Mutex<BTreeMap<(String, u64), [Channel; LANES]>>,
     warned: Mutex<BTreeMap<u64, Instant>>,
 }
 
@@ -101,9 +103,9 @@ impl Peers {
         config: &ConsensusConfig,
     ) -> Self {
         let (planted, round_trip) = (config.planted, Duration::from_millis(config.round_trip_ms));
-        let timing = Timing::new(config);
+        let (timing, transport) = (Timing::new(config), config.transport);
         let (me, channels, warned) = (Mutex::new(me), Mutex::default(), Mutex::default());
-        Peers { host, me, log, replica, stop, planted, round_trip, timing, channels, warned }
+        Peers { host, me, log, replica, stop, planted, round_trip, timing, transport, channels, warned }
     }
 
     /// This node.
@@ -127,15 +129,16 @@ impl Peers {
         self.timing.compare(leader, headers);
     }
 
-    /// The channel to an address.
-    pub(crate) fn channel(&self, address: &str, lane: Lane) -> Result<Channel, NetError> {
+    /// The channel to node `to`, which is reached at an address.
+    pub(crate) fn channel(&self, to: u64, address: &str, lane: Lane) -> Result<Channel, NetError> {
         let mut channels = self.channels.lock();
-        let of_peer = match channels.get(address) {
+        let key = (address.to_owned(), to);
+        let of_peer = match channels.get(&key) {
             Some(known) => known,
             None => {
-                let dial = || self.host.net.dial(address);
+                let dial = || self.host.net.dial(address, self.transport.member(to));
                 let new: [Channel; LANES] = [dial()?, dial()?, dial()?];
-                channels.entry(address.to_owned()).or_insert(new)
+                channels.entry(key).or_insert(new)
             }
         };
         let [urgent, append, bulk] = of_peer;
@@ -148,7 +151,7 @@ impl Peers {
 
     /// Lets go of channels to addresses at which no member is any more.
     pub(crate) fn keep_channels(&self, addresses: &[&str]) {
-        self.channels.lock().retain(|address, _| addresses.contains(&address.as_str()));
+        self.channels.lock().retain(|(address, _), _| addresses.contains(&address.as_str()));
     }
 
     fn envelope(&self, to: u64, member: &Member) -> Envelope {
@@ -187,7 +190,8 @@ impl Peers {
         deadline: Duration,
     ) -> Result<R, CallError> {
         let payload = Payload { data };
-        let channel = self.channel(&member.address, what.lane()).map_err(|error| CallError::lost(to, member, error))?;
+        let channel =
+            self.channel(to, &member.address, what.lane()).map_err(|error| CallError::lost(to, member, error))?;
         let mut client = client(channel);
         let answered = async {
             match what {

@@ -231,7 +231,8 @@ impl Link {
         };
         let form = self.peers.log.form().get();
         let head = stored::encode(form, &(self.peers.envelope(self.target, &self.member), vote, snapshot.meta));
-        let channel = self.peers.channel(&self.member.address, Lane::Bulk).map_err(|error| self.lost(error))?;
+        let channel =
+            self.peers.channel(self.target, &self.member.address, Lane::Bulk).map_err(|error| self.lost(error))?;
         let answer = client(channel)
             .install_snapshot(payloads(form, head, Frames::new(view), self.peers.clone()))
             .await

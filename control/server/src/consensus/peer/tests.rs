@@ -8,7 +8,7 @@ use crate::consensus::tests::NoServices;
 use crate::consensus::types::{Member, Vote};
 use crate::consensus::{Consensus, ConsensusConfig, stored};
 use muster_proto::v1::Payload;
-use muster_runtime::Host;
+use muster_runtime::{Admission, Expect, Host};
 use openraft::SnapshotMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ async fn serving(host: &Host) -> (Consensus, String) {
     let consensus = Consensus::open(host.clone(), ConsensusConfig::new(1, "127.0.0.1:1")).await.expect("opens");
     consensus.bootstrap(BTreeMap::from([(1, "127.0.0.1:1".to_owned())])).await.expect("bootstraps");
     let routes = tonic::service::Routes::new(consensus.peer_service(Arc::new(NoServices)));
-    let served = host.net.serve("127.0.0.1:0", routes, CancellationToken::new()).await.expect("serves");
+    let served =
+        host.net.serve("127.0.0.1:0", routes, Admission::plain(), CancellationToken::new()).await.expect("serves");
     (consensus, served.endpoint)
 }
 
@@ -60,7 +61,7 @@ async fn reset_after(pause: Duration) {
     for data in [head, frame] {
         sender.send(Payload { data }).await.expect("sends");
     }
-    let mut peer = client(host.net.dial(&endpoint).expect("dials"));
+    let mut peer = client(host.net.dial(&endpoint, Expect::Plain).expect("dials"));
     let frames = tokio_stream::wrappers::ReceiverStream::new(frames);
     let sending = tokio::spawn(async move { peer.install_snapshot(frames).await });
     until_stores(&host, 2).await;

@@ -16,7 +16,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use muster_control_core::{Command, Entry};
 use muster_model::tenant::TenantSpec;
-use muster_runtime::{DiskError, Host};
+use muster_runtime::{Admission, DiskError, Host};
 use openraft::{CommittedLeaderId, EntryPayload};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -83,7 +83,7 @@ pub(crate) async fn three(folder: &Path) -> (Vec<Consensus>, usize) {
         let host = muster_runtime::real::host(format!("node-{id}"), folder.join(format!("node-{id}")));
         let consensus = Consensus::open(host.clone(), ConsensusConfig::new(id, &address)).await.expect("opens");
         let routes = tonic::service::Routes::new(consensus.peer_service(Arc::new(NoServices)));
-        host.net.serve(&address, routes, CancellationToken::new()).await.expect("serves");
+        host.net.serve(&address, routes, Admission::plain(), CancellationToken::new()).await.expect("serves");
         members.insert(id, address);
         nodes.push(consensus);
     }

@@ -2,7 +2,7 @@
 
 use super::{NoServices, tenant};
 use crate::consensus::{Consensus, ConsensusConfig};
-use muster_runtime::Clock;
+use muster_runtime::{Admission, Clock};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn a_status_does_not_stop_a_leader_that_commits() {
         drop(listener);
         let node = Consensus::open(host.clone(), ConsensusConfig::new(1, &address)).await.expect("opens");
         let routes = tonic::service::Routes::new(node.peer_service(Arc::new(NoServices)));
-        host.net.serve(&address, routes, CancellationToken::new()).await.expect("serves");
+        host.net.serve(&address, routes, Admission::plain(), CancellationToken::new()).await.expect("serves");
         node.bootstrap(BTreeMap::from([(1, address)])).await.expect("bootstraps");
         while !node.is_leader() {
             tokio::time::sleep(Duration::from_millis(10)).await;
