@@ -295,7 +295,10 @@ impl Node {
     /// Whether new work may be bound here.
     #[must_use]
     pub fn accepts_work(&self) -> bool {
-        self.health == NodeHealth::Ready && !self.drained && self.notes.quarantine.is_none() && self.notes.lacks.is_empty()
+        self.health == NodeHealth::Ready
+            && !self.drained
+            && self.notes.quarantine.is_none()
+            && self.notes.lacks.is_empty()
     }
 
     /// Why the node takes no new work, in one word; `None` when it does. Health is named first: an operator who lifts a drain of a

@@ -43,8 +43,20 @@ impl TenantVersion {
     #[must_use]
     pub fn of(tenant: &Tenant, from_ms: u64) -> Self {
         // Whom it is kept apart from is nothing that anybody pays for.
-        let Tenant { id: _, path, parent, guarantee, max, weight, trust, anti_affinity: _, lend, weights, lends } =
-            tenant;
+        let Tenant {
+            id: _,
+            path,
+            parent,
+            guarantee,
+            max,
+            weight,
+            trust,
+            anti_affinity: _,
+            lend,
+            weights,
+            lends,
+            run_as: _,
+        } = tenant;
         TenantVersion {
             from_ms,
             path: path.clone(),

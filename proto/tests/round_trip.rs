@@ -20,11 +20,11 @@ use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, BurstTier,
     Cell, Change, Claim, ClassRecord, ClassSegment, ClassSum, Dependency, DependencyKind, DeviceHold, DeviceRequest,
-    Elastic, EndCause, FieldError, Gpu, GpuModel, GpuUnits, Growth, IsolationLevel, NetworkPolicy, PortBlock, Ports, Proof, Protection, HoldMode, Holder, IndexSet, Job, JobPhase, JobSpec,
-    Key, LimitSignal, Limits, Mount, MountRule, MoveFate, MoveRecord, MovedJob, Node, NodeHealth, NumaPolicy, Object,
-    Outcome, Place, Pool, PreemptReason, Preemption, Preemptor, QuotaClass, RequiredTopology, Reservation, ResourceVec,
-    Spread, StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet,
-    UseHistory, WindowKind, WorkloadClass,
+    Elastic, EndCause, FieldError, Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, IsolationLevel, Job,
+    JobPhase, JobSpec, Key, LimitSignal, Limits, Mount, MountRule, MoveFate, MoveRecord, MovedJob, NetworkPolicy, Node,
+    NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PortBlock, Ports, PreemptReason, Preemption, Preemptor,
+    Proof, Protection, QuotaClass, RequiredTopology, Reservation, ResourceVec, Spread, StartConditions, StopSignal,
+    TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
 };
 use muster_proto::convert::{
     change_from_control_plane, change_to_wire, clean_up_from_wire, clean_up_to_wire, report_from_wire, report_to_wire,
@@ -394,8 +394,8 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
     let links = ("[0-9.]{0,4}", any::<u16>(), nics, vec(any::<u8>(), 0..9))
         .prop_map(|(cuda, gpus, nics, matrix)| NodeLinks { cuda, gpus, nics, matrix });
     let texts = ("[ -~]{0,9}", "[ -~]{0,9}");
-    (any::<u64>(), texts, failures, option::of(quarantine), option::of(rival), vec(cleared, 0..3), links)
-        .prop_map(|(agent, (drain_reason, lacks), start_failures, quarantine, rival, cleared_gpus, links)| NodeNotes {
+    (any::<u64>(), texts, failures, option::of(quarantine), option::of(rival), vec(cleared, 0..3), links).prop_map(
+        |(agent, (drain_reason, lacks), start_failures, quarantine, rival, cleared_gpus, links)| NodeNotes {
             agent,
             drain_reason,
             start_failures,
@@ -404,7 +404,8 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
             cleared_gpus,
             links,
             lacks,
-        })
+        },
+    )
 }
 
 fn end_cause() -> impl Strategy<Value = EndCause> {
@@ -494,7 +495,8 @@ fn ports() -> impl Strategy<Value = Ports> {
 fn proofs() -> impl Strategy<Value = Vec<Proof>> {
     subsequence(Protection::ALL.to_vec(), 0..=Protection::ALL.len()).prop_flat_map(|tried| {
         let fault = option::of("[ -~]{0,9}");
-        vec(fault, tried.len()).prop_map(move |faults| tried.iter().zip(faults).map(|(what, why)| Proof::new(*what, why)).collect())
+        vec(fault, tried.len())
+            .prop_map(move |faults| tried.iter().zip(faults).map(|(what, why)| Proof::new(*what, why)).collect())
     })
 }
 
@@ -551,8 +553,10 @@ fn pool() -> impl Strategy<Value = Pool> {
             images: vec!["dir:/srv".to_owned(); usize::from(mps_clients % 3)],
             mounts: vec![MountRule { path: "/data".to_owned(), write: mps_clients > 9 }; usize::from(mps_clients % 2)],
             time_slice: TimeSlice::ALL[usize::from(mps_clients % 3)],
-            isolation: [IsolationLevel::None, IsolationLevel::Limits, IsolationLevel::Full][usize::from(mps_clients % 3)],
-            network: [None, Some(NetworkPolicy::Host), Some(NetworkPolicy::Private)][usize::from(time_slice_replicas % 3)],
+            isolation: [IsolationLevel::None, IsolationLevel::Limits, IsolationLevel::Full]
+                [usize::from(mps_clients % 3)],
+            network: [None, Some(NetworkPolicy::Host), Some(NetworkPolicy::Private)]
+                [usize::from(time_slice_replicas % 3)],
             memory_limit_mib: (time_slice_replicas > 9).then_some(u64::from(mps_clients)),
         })
 }

@@ -136,9 +136,7 @@ fn users(options: &Options) -> anyhow::Result<TaskUsers> {
         None => (TaskUsers::PerTenant { base: options.task_user_base }, options.task_user_base, "task-user-base"),
     };
     if lowest < RUN_AS_MIN && !options.allow_system_users {
-        bail!(
-            "{option}: {lowest} is a user of the system; use {RUN_AS_MIN} or more, or add --allow-system-users"
-        );
+        bail!("{option}: {lowest} is a user of the system; use {RUN_AS_MIN} or more, or add --allow-system-users");
     }
     Ok(users)
 }

@@ -25,7 +25,8 @@ use serde::Deserialize;
 use serde_yaml_ng::{Mapping, Value};
 
 /// The keys of one tenant.
-pub const KEYS: &[&str] = &["guarantee", "max", "weight", "trust", "lend", "run-as", "anti-affinity", "teams", "children"];
+pub const KEYS: &[&str] =
+    &["guarantee", "max", "weight", "trust", "lend", "run-as", "anti-affinity", "teams", "children"];
 
 /// The key of the half-life of past use, beside the organisations. With anything but an amount of time it is the name of a tenant.
 const HALF_LIFE: &str = "half-life";

@@ -59,12 +59,16 @@ fn a_job_sees_what_it_mounts_and_writes_where_its_pool_lets_it() {
     let image = format!("dir:{}", at("images/one"));
     let (read, write) = (format!("{}:/tmp/in", at("shared")), format!("{}:/tmp/out:rw", at("shared/out")));
     let script = "cat /tmp/in/set; touch /tmp/in/new 2>/dev/null || echo closed; id -u > /tmp/out/$MUSTER_JOB_ID; ls /tmp/out | grep -c .";
-    for words in [vec!["--mount", &read, "--mount", &write], vec!["--image", &image, "--mount", &read, "--mount", &write]] {
+    for words in
+        [vec!["--mount", &read, "--mount", &write], vec!["--image", &image, "--mount", &read, "--mount", &write]]
+    {
         let id = cage.submit("beta", &words, script);
         let job = cage.over(&id);
         let said = cage.site.said(&["logs", &id]);
         assert!(said.starts_with("of the host\nclosed\n"), "{said}: {job}");
-        let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(folder.join("shared/out").join(&id)).expect("written"));
+        let owner = std::os::unix::fs::MetadataExt::uid(
+            &std::fs::metadata(folder.join("shared/out").join(&id)).expect("written"),
+        );
         assert!(owner > 2_000_000_000, "as its user: {owner}");
     }
     std::os::unix::fs::symlink(folder.join("elsewhere"), folder.join("shared/link")).expect("made");

@@ -11,9 +11,8 @@ fn a_node_that_loses_a_protection_gets_no_more_work_of_pools_that_need_it() {
     let Some(cage) = Cage::of("name: default\nisolation: limits\n", &["--probe-every", "1s"]) else { return };
     let Cage { site, agent } = cage;
     agent.kill();
-    let state = |wanted: &str| {
-        site.until(wanted, || site.nodes().into_iter().next().filter(|node| node["state"] == *wanted))
-    };
+    let state =
+        |wanted: &str| site.until(wanted, || site.nodes().into_iter().next().filter(|node| node["state"] == *wanted));
     state("silent");
     let data = site.path("data").display().to_string();
     let words = ["node", "--data", &data, "--isolation", "available", "--probe-every", "1s"];
@@ -29,7 +28,10 @@ fn a_node_that_loses_a_protection_gets_no_more_work_of_pools_that_need_it() {
     }
     let node = state("unproven");
     let reason = node["reason"].as_str().expect("a reason");
-    assert!(reason.contains("pool default needs isolation limits") && reason.contains("pids (no control group for pids"), "{reason}");
+    assert!(
+        reason.contains("pool default needs isolation limits") && reason.contains("pids (no control group for pids"),
+        "{reason}"
+    );
     assert!(reason.contains("muster node doctor"), "{reason}");
     assert_eq!(node["proofs"]["memory"], "holds");
     let waits = site.submit_as("beta", &["--gpus", "1", "--", "true"]);
@@ -94,7 +96,8 @@ fn a_fence_that_is_taken_from_a_running_task_is_put_back() {
     let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
     nix::sys::stat::mknod(&device, nix::sys::stat::SFlag::S_IFCHR, mode, nix::sys::stat::makedev(1, 1)).expect("made");
     std::fs::set_permissions(&device, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("its own");
-    let script = format!("while :; do head -c 0 {} 2>/dev/null && echo open || echo closed; sleep 0.1; done", device.display());
+    let script =
+        format!("while :; do head -c 0 {} 2>/dev/null && echo open || echo closed; sleep 0.1; done", device.display());
     let id = cage.submit("beta", &[], &script);
     let last = || cage.site.said(&["logs", &id]).lines().last().map(str::to_owned);
     cage.site.until("the first line", || (last().as_deref() == Some("closed")).then_some(()));
@@ -102,9 +105,12 @@ fn a_fence_that_is_taken_from_a_running_task_is_put_back() {
     let record: serde_json::Value = serde_json::from_str(&record).expect("a record");
     let key = format!("{}.{}", record["spec"]["key"]["allocation"], record["spec"]["key"]["rank"]);
     let groups = record["isolation"]["cgroups"].as_array().expect("a list").clone();
-    let v1 = groups.iter().find(|group| group["is_v2"] == false && group["controllers"].to_string().contains("devices"));
+    let v1 =
+        groups.iter().find(|group| group["is_v2"] == false && group["controllers"].to_string().contains("devices"));
     let Some(group) = v1 else {
-        eprintln!("skipped: this machine has no control groups for devices of version 1; those of version 2 are tried in the agent's own tests");
+        eprintln!(
+            "skipped: this machine has no control groups for devices of version 1; those of version 2 are tried in the agent's own tests"
+        );
         return;
     };
     let at = std::path::Path::new(group["base"].as_str().expect("a path")).join(&key);
@@ -141,7 +147,11 @@ fn a_task_reads_that_the_driver_lets_nobody_make_device_nodes() {
         .output()
         .expect("the binary runs");
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
-    assert!(text.contains("every user reads counters of the GPUs") && text.contains("NVreg_RestrictProfilingToAdminUsers=1"), "{text}");
+    assert!(
+        text.contains("every user reads counters of the GPUs")
+            && text.contains("NVreg_RestrictProfilingToAdminUsers=1"),
+        "{text}"
+    );
     for protection in ["a network of their own", "ports of other jobs", "a second rule for files"] {
         assert!(text.contains(protection), "{protection}: {text}");
     }

@@ -8,8 +8,8 @@ use crate::state::State;
 use muster_model::ids::{AllocationId, JobId, NodeId, TenantId};
 use muster_model::laws::{Broken, Law};
 use muster_model::{
-    Allocation, AllocationState, Dependency, DeviceHold, HoldMode, Job, JobPhase, Pool, PortBlock, ResourceVec, TaskState,
-    Tenant, Trust,
+    Allocation, AllocationState, Dependency, DeviceHold, HoldMode, Job, JobPhase, Pool, PortBlock, ResourceVec,
+    TaskState, Tenant, Trust,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,8 +14,8 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, PlannedMove, PriorityClass, Proof,
-    Reservation, TaskPlacement, TaskState, ValidJobSpec, WindowSpec,
+    Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, PlannedMove, PriorityClass,
+    Proof, Reservation, TaskPlacement, TaskState, ValidJobSpec, WindowSpec,
 };
 use serde::{Deserialize, Serialize};
 

@@ -450,7 +450,8 @@ fn released_when_over() -> impl FnMut(&Step<'_>) -> Watched {
                     // What the same entry has bound may stand behind the join in it.
                     let was_there = |id: &AllocationId| step.before.allocations.contains_key(id);
                     let runs = |(id, nodes): (&AllocationId, &Vec<NodeId>)| {
-                        was_there(id) && nodes.iter().enumerate().any(|(rank, at)| at == node && !over.contains(&(*id, rank)))
+                        was_there(id)
+                            && nodes.iter().enumerate().any(|(rank, at)| at == node && !over.contains(&(*id, rank)))
                     };
                     if stranger && !was_down && places.iter().any(runs) {
                         return Err(format!("law 6: node {node} is a stranger's while tasks may still run there"));

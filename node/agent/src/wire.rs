@@ -85,9 +85,10 @@ fn ports(wire: Option<v1::TaskPorts>) -> Result<Ports, FieldError> {
         return Ok(Ports::NoneFree);
     }
     let block = u16::try_from(first).ok().and_then(PortBlock::beginning_with);
-    block.filter(|_| count == u32::from(PORTS_PER_BLOCK)).map(Ports::Block).ok_or_else(|| {
-        FieldError::new("ports", format!("is {count} ports from {first} on"), "send a block of ports")
-    })
+    block
+        .filter(|_| count == u32::from(PORTS_PER_BLOCK))
+        .map(Ports::Block)
+        .ok_or_else(|| FieldError::new("ports", format!("is {count} ports from {first} on"), "send a block of ports"))
 }
 
 fn channel(wire: u32) -> Result<u16, FieldError> {

@@ -216,7 +216,11 @@ fn ports_from_wire(wire: u32) -> Result<Ports, FieldError> {
         0 => Ok(Ports::Unassigned),
         NONE_FREE => Ok(Ports::NoneFree),
         _ => block().map(Ports::Block).ok_or_else(|| {
-            FieldError::new("ports", format!("is {wire}, where no block of ports begins"), "send the first port of a block")
+            FieldError::new(
+                "ports",
+                format!("is {wire}, where no block of ports begins"),
+                "send the first port of a block",
+            )
         }),
     }
 }

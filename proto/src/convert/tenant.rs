@@ -286,6 +286,7 @@ impl From<&TenantVersion> for v1::TenantVersion {
             lend: Some(version.lend),
             weights: by_resource_to_wire(&version.weights),
             lends: by_resource_to_wire(&version.lends),
+            run_as: None,
         };
         v1::TenantVersion { from_ms: version.from_ms, spec: Some(spec) }
     }

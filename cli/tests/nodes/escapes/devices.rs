@@ -19,10 +19,19 @@ fn attempt_07_a_task_opens_and_makes_no_device_but_its_own() {
     cage.all_fail(&[
         ("a device that lies in a folder", format!("head -c 1 {device} || cat {device}")),
         ("the same for writing", format!("echo x > {device}")),
-        ("a card that it makes", "mknod card c 195 0 || mknod /tmp/card c 195 0 || mknod /dev/shm/card c 195 0".to_owned()),
+        (
+            "a card that it makes",
+            "mknod card c 195 0 || mknod /tmp/card c 195 0 || mknod /dev/shm/card c 195 0".to_owned(),
+        ),
         ("a disk that it makes", "mknod disk b 254 0 || mknod /tmp/disk b 254 0".to_owned()),
-        ("devices behind other roots", "cat /proc/*/root/dev/mem || ls /proc/1/root/dev/ || head -c 1 /proc/1/root/dev/vda".to_owned()),
-        ("memory, messages and disks", "head -c 1 /dev/mem || head -c 1 /dev/kmsg || head -c 1 /dev/vda || head -c 1 /dev/sda".to_owned()),
+        (
+            "devices behind other roots",
+            "cat /proc/*/root/dev/mem || ls /proc/1/root/dev/ || head -c 1 /proc/1/root/dev/vda".to_owned(),
+        ),
+        (
+            "memory, messages and disks",
+            "head -c 1 /dev/mem || head -c 1 /dev/kmsg || head -c 1 /dev/vda || head -c 1 /dev/sda".to_owned(),
+        ),
         ("another device file system", "mount -t devtmpfs none /tmp".to_owned()),
         ("a console", "echo x > /dev/console || echo x > /dev/tty0 || echo x > /dev/ttyS0".to_owned()),
         ("its list", "echo 'a *:* rwm' > /sys/fs/cgroup/devices/devices.allow".to_owned()),
@@ -36,11 +45,28 @@ fn attempt_07_a_task_opens_and_makes_no_device_but_its_own() {
 #[test]
 fn attempt_08_variables_open_no_other_card() {
     let Some(cage) = Cage::of("name: default\nisolation: full\nnetwork: host\n", &["--gpus", "double"]) else { return };
-    let refused = cage.site.muster(&["submit", "--tenant", "beta", "--gpus", "1", "--env", "CUDA_VISIBLE_DEVICES=all", "--", "true"]);
+    let refused = cage.site.muster(&[
+        "submit",
+        "--tenant",
+        "beta",
+        "--gpus",
+        "1",
+        "--env",
+        "CUDA_VISIBLE_DEVICES=all",
+        "--",
+        "true",
+    ]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("CUDA_VISIBLE_DEVICES"), "Muster sets it");
     let held = cage.submit("alpha", &[], "exec sleep 600");
     cage.site.until_job(&held, "running");
-    let all = ["--env", "NVIDIA_VISIBLE_DEVICES=all", "--env", "NVIDIA_DRIVER_CAPABILITIES=all", "--env", "GPU_DEVICE_ORDINAL=0"];
+    let all = [
+        "--env",
+        "NVIDIA_VISIBLE_DEVICES=all",
+        "--env",
+        "NVIDIA_DRIVER_CAPABILITIES=all",
+        "--env",
+        "GPU_DEVICE_ORDINAL=0",
+    ];
     let script = "export LC_ALL=C CUDA_VISIBLE_DEVICES=all; ls /dev | grep nvidia | tr '\\n' ' '; echo; \
                   for at in /dev/nvidia*; do { : < $at; } 2>&1 | sed 's/.*: //'; done; \
                   for minor in 0 1 2 3 4 5 6 7 254; do mknod n$minor c 195 $minor 2>/dev/null && echo made; done; \
@@ -48,7 +74,8 @@ fn attempt_08_variables_open_no_other_card() {
     let said = cage.says("beta", &all, script);
     let mut lines = said.lines();
     let own: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
-    let cards: Vec<&&str> = own.iter().filter(|name| name.trim_start_matches("nvidia").parse::<u32>().is_ok()).collect();
+    let cards: Vec<&&str> =
+        own.iter().filter(|name| name.trim_start_matches("nvidia").parse::<u32>().is_ok()).collect();
     assert_eq!(cards.len(), 1, "its own card alone: {said}");
     assert!(own.contains(&"nvidiactl") && own.contains(&"nvidia-uvm"), "{said}");
     assert!(!said.contains("made"), "{said}");

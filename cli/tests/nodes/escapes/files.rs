@@ -30,7 +30,10 @@ fn attempt_01_a_task_reads_no_records_logs_or_environment_of_another_tenant() {
     // Over, its output is kept for its tenant, and is as closed as before.
     cage.site.said(&["cancel", &victim.id]);
     cage.over(&victim.id);
-    cage.all_fail(&[("what is kept of it", format!("find {data} -name stdout | grep . || cat {data}/*/kept/*/stdout"))]);
+    cage.all_fail(&[(
+        "what is kept of it",
+        format!("find {data} -name stdout | grep . || cat {data}/*/kept/*/stdout"),
+    )]);
     assert_eq!(cage.site.said(&["logs", &victim.id]), format!("{SECRET}\n"));
 }
 
@@ -42,7 +45,8 @@ fn attempt_04_a_task_writes_neither_its_fence_nor_its_lock_its_record_or_its_con
     let record = std::fs::read_to_string(victim.folder.join("task.json")).expect("it is there");
     let deadline = std::fs::read(victim.folder.join("deadline")).expect("it is there");
     let data = cage.site.path("data").display().to_string();
-    let write = |name: &str| format!("echo x > {data}/*/tasks/*/{name} || echo x > /run/muster/*/{name} || echo x > ../{name}");
+    let write =
+        |name: &str| format!("echo x > {data}/*/tasks/*/{name} || echo x > /run/muster/*/{name} || echo x > ../{name}");
     cage.all_fail(&[
         ("its deadline", write("deadline")),
         ("its lock", write("lock")),
@@ -80,7 +84,10 @@ fn attempt_11_no_link_or_working_directory_leads_out() {
         ("a hard link to alpha's file", format!("ln {folder}/work/own mine && cat mine")),
         ("a link to it", format!("ln -s {secret} mine && cat mine")),
         ("a link in the place of its output", format!("ln -sf {secret} ../stdout")),
-        ("a link in the place of its checkpoint", format!("ln -sf {secret} $MUSTER_CHECKPOINT_FILE; cat $MUSTER_CHECKPOINT_FILE")),
+        (
+            "a link in the place of its checkpoint",
+            format!("ln -sf {secret} $MUSTER_CHECKPOINT_FILE; cat $MUSTER_CHECKPOINT_FILE"),
+        ),
         ("its own descriptors", format!("cat /proc/self/fd/*/../of-the-node || cat /proc/self/root{secret}")),
     ]);
     // The agent reads checkpoints of a task, and follows no link to them.
@@ -109,7 +116,8 @@ fn attempt_13_nothing_of_a_task_is_left_for_the_next() {
     );
     let left = cage.says("alpha", &[], &leave);
     assert_eq!(left.lines().filter(|line| *line == "left").count(), 2, "{left}");
-    let seen = cage.says("beta", &[], "ls -A /tmp /dev/shm $HOME /run/muster/*; cat /proc/sysvipc/* | grep -v key; true");
+    let seen =
+        cage.says("beta", &[], "ls -A /tmp /dev/shm $HOME /run/muster/*; cat /proc/sysvipc/* | grep -v key; true");
     assert!(!seen.contains("left") && !seen.contains("pipe") && !seen.contains("4711"), "{seen}");
     cage.all_fail(&[
         ("its shared memory", perl("my $id = shmget(4711, 4096, 0)", "defined $id")),
@@ -140,13 +148,29 @@ fn attempt_16_what_a_task_brings_runs_as_its_user_alone() {
     std::os::unix::fs::symlink("/", root.join("etc")).expect("made");
     std::fs::create_dir_all(root.join("etc-hooks/oci/hooks.d")).expect("made");
     let image = format!("dir:{}", root.display());
-    let env = ["--retries", "0", "--env", &path, "--env", &preload, "--env", "LD_LIBRARY_PATH=/tmp", "--env", "LD_AUDIT=/tmp/a.so"];
+    let env = [
+        "--retries",
+        "0",
+        "--env",
+        &path,
+        "--env",
+        &preload,
+        "--env",
+        "LD_LIBRARY_PATH=/tmp",
+        "--env",
+        "LD_AUDIT=/tmp/a.so",
+    ];
     for words in [&env[..], &[&env[..], &["--image", &image]].concat()] {
-        let id = cage.site.submit_as("beta", &[&["--gpus", "1"], words, &["--", "/bin/sh", "-c", "id -u; true"]].concat());
+        let id =
+            cage.site.submit_as("beta", &[&["--gpus", "1"], words, &["--", "/bin/sh", "-c", "id -u; true"]].concat());
         let job = cage.over(&id);
         let shim_log = cage.site.path("data");
-        let said: String = walk(&shim_log, "shim.log").iter().map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect();
-        assert!(!said.contains("evil.so") && !said.contains("LD_PRELOAD"), "the shim had its environment: {said}: {job}");
+        let said: String =
+            walk(&shim_log, "shim.log").iter().map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect();
+        assert!(
+            !said.contains("evil.so") && !said.contains("LD_PRELOAD"),
+            "the shim had its environment: {said}: {job}"
+        );
         assert!(!cage.agent.log().contains("evil.so"), "the agent had its environment");
     }
     let by_root: Vec<_> = std::fs::read_dir(&traces)
@@ -177,7 +201,8 @@ fn walk(at: &Path, name: &str) -> Vec<std::path::PathBuf> {
 pub(crate) fn image_at(root: &Path) {
     std::fs::create_dir_all(root.join("bin")).expect("made");
     for name in ["sh", "cat", "id", "ls", "touch"] {
-        let found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name)).into_iter().find(|path| path.exists());
+        let found =
+            ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name)).into_iter().find(|path| path.exists());
         let program = std::fs::canonicalize(found.expect("a usual program")).expect("there");
         std::fs::copy(&program, root.join("bin").join(name)).expect("copied");
         let said = std::process::Command::new("ldd").arg(&program).output().expect("ldd");

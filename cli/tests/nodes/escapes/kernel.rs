@@ -13,7 +13,8 @@ fn attempt_12_a_task_becomes_no_other_user_and_reaches_no_part_of_the_kernel_tha
         ("root by a set-uid file", "cp /bin/sh mine && chmod 4777 mine && [ $(./mine -p -c 'id -u') = 0 ]".to_owned()),
         (
             "another user by a set-uid file in memory",
-            "cp /usr/bin/id /dev/shm/mine && chmod 6777 /dev/shm/mine && [ $(/dev/shm/mine -u) != $(id -u) ]".to_owned(),
+            "cp /usr/bin/id /dev/shm/mine && chmod 6777 /dev/shm/mine && [ $(/dev/shm/mine -u) != $(id -u) ]"
+                .to_owned(),
         ),
         ("root by a call", call(105, "0")),
         ("a user namespace", "unshare -U true".to_owned()),
@@ -36,10 +37,18 @@ fn attempt_12_a_task_becomes_no_other_user_and_reaches_no_part_of_the_kernel_tha
         ("more than its limits", "ulimit -Hn 1000000 && ulimit -Sn 1000000".to_owned()),
     ]);
     // What new programs try first and do without is "not implemented", so that they do.
-    let said = cage.says("beta", &[], "perl -e 'syscall(425, 8, 0); print $!+0, \" \"; syscall(435, 0, 0); print $!+0'");
+    let said =
+        cage.says("beta", &[], "perl -e 'syscall(425, 8, 0); print $!+0, \" \"; syscall(435, 0, 0); print $!+0'");
     assert_eq!(said, "38 38");
-    let said = cage.says("beta", &[], "id -u; grep -E 'NoNewPrivs|Seccomp:|CapBnd|CapEff' /proc/self/status | tr -d '\\t' | tr '\\n' ' '; ulimit -c");
+    let said = cage.says(
+        "beta",
+        &[],
+        "id -u; grep -E 'NoNewPrivs|Seccomp:|CapBnd|CapEff' /proc/self/status | tr -d '\\t' | tr '\\n' ' '; ulimit -c",
+    );
     assert!(said.contains("NoNewPrivs:1") && said.contains("Seccomp:2") && said.ends_with(" 0\n"), "{said}");
     assert_eq!(said.matches(":0000000000000000").count(), 2, "no capabilities: {said}");
-    assert!(said.lines().next().is_some_and(|user| user.parse::<u32>().is_ok_and(|user| user >= 2_000_000_000)), "{said}");
+    assert!(
+        said.lines().next().is_some_and(|user| user.parse::<u32>().is_ok_and(|user| user >= 2_000_000_000)),
+        "{said}"
+    );
 }

@@ -8,7 +8,8 @@ fn attempt_06_limits_end_the_task_and_not_its_neighbours_or_the_agent() {
         return;
     };
     let victim = cage.victim();
-    let hog = cage.submit("beta", &["--cpus", "1", "--memory", "64Mi"], "head -c 500M /dev/zero | tail -c 500M | wc -c");
+    let hog =
+        cage.submit("beta", &["--cpus", "1", "--memory", "64Mi"], "head -c 500M /dev/zero | tail -c 500M | wc -c");
     let bomb = "bomb() { bomb | bomb & }; bomb; sleep 60";
     let bomb = cage.submit("beta", &["--cpus", "1", "--memory", "256Mi", "--time", "5s"], bomb);
     // By its time limit, or because its shell could not start another process.

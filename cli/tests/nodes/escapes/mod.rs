@@ -74,7 +74,7 @@ impl Cage {
         let mut of_job = tasks.flatten().map(|task| task.path()).filter(|task| {
             let record = std::fs::read_to_string(task.join("task.json")).unwrap_or_default();
             let record: Value = serde_json::from_str(&record).unwrap_or_default();
-            record["spec"]["job"].to_string() == *id
+            record["spec"]["job"].as_u64().is_some_and(|job| job.to_string() == *id)
         });
         of_job.next().expect("the task of that job")
     }

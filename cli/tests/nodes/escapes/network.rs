@@ -9,7 +9,10 @@ fn connect(port: &str, address: &str, protocol: &str) -> String {
 }
 
 fn listen(port: &str) -> String {
-    perl("socket(my $s, PF_INET, SOCK_STREAM, 0); setsockopt($s, SOL_SOCKET, SO_REUSEADDR, 1)", &format!("bind($s, sockaddr_in({port}, INADDR_ANY))"))
+    perl(
+        "socket(my $s, PF_INET, SOCK_STREAM, 0); setsockopt($s, SOL_SOCKET, SO_REUSEADDR, 1)",
+        &format!("bind($s, sockaddr_in({port}, INADDR_ANY))"),
+    )
 }
 
 /// On the network of the node, each job has ports that others neither reach nor take.
@@ -25,19 +28,21 @@ fn attempt_14_ports_sockets_and_channels_of_a_job_are_its_own() {
     let script = format!("if [ $RANK = 0 ]; then exec perl -e '{serve}'; else exec perl -e '{dial}'; fi");
     let gang = cage.submit("alpha", &["--tasks", "2"], &script);
     cage.site.until_job(&gang, "running");
-    let said = cage.site.until("rank 0 to listen", || {
-        Some(cage.site.said(&["logs", &gang])).filter(|said| said.ends_with('\n'))
-    });
-    cage.site.until("rank 1 to be served", || {
-        (cage.site.said(&["logs", &gang, "--rank", "1"]) == "rank 0\n").then_some(())
-    });
+    let said = cage
+        .site
+        .until("rank 0 to listen", || Some(cage.site.said(&["logs", &gang])).filter(|said| said.ends_with('\n')));
+    cage.site
+        .until("rank 1 to be served", || (cage.site.said(&["logs", &gang, "--rank", "1"]) == "rank 0\n").then_some(()));
     let (port, ports) = said.trim().split_once(' ').expect("a port and its block");
     let (first, last) = ports.split_once('-').expect("a block");
     assert!((20_000..29_500).contains(&port.parse::<u32>().expect("a port")) && port == first, "{said}");
     cage.all_fail(&[
         ("alpha's port", connect(port, "127.0.0.1", "0")),
         ("alpha's port by another address", connect(port, "127.0.0.2", "0")),
-        ("alpha's port by any address of the node", format!("for at in $(hostname -I); do {}; done", connect(port, "$at", "0").replace("exec ", ""))),
+        (
+            "alpha's port by any address of the node",
+            format!("for at in $(hostname -I); do {}; done", connect(port, "$at", "0").replace("exec ", "")),
+        ),
         ("alpha's port by another protocol", connect(port, "127.0.0.1", "262")),
         ("a free port of alpha's", listen(last)),
         ("a port of the next job", listen("$ENV{MASTER_PORT} + 16")),
@@ -64,7 +69,11 @@ fn attempt_14_a_private_network_has_nobody_else_in_it() {
         ("the control plane", connect(&endpoint, "127.0.0.1", "0")),
         ("a service of the node", connect(&port, "127.0.0.1", "0")),
         ("a service of another machine", connect("53", "10.0.0.1", "0")),
-        ("an interface", "[ $(ls /sys/class/net | wc -l) != $(ls /sys/class/net | wc -l) ] || grep -v lo: /proc/net/dev | grep :".to_owned()),
+        (
+            "an interface",
+            "[ $(ls /sys/class/net | wc -l) != $(ls /sys/class/net | wc -l) ] || grep -v lo: /proc/net/dev | grep :"
+                .to_owned(),
+        ),
     ]);
     let serve = listen("$ENV{MASTER_PORT}");
     let said = cage.says("beta", &[], &format!("echo $MASTER_ADDR $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME; {serve}"));

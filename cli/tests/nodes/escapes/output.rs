@@ -42,7 +42,11 @@ fn attempt_17_what_others_have_written_makes_a_terminal_do_nothing() {
         assert!(!refused.status.success(), "{option} {name:?}");
         assert!(!String::from_utf8_lossy(&refused.stderr).contains('\u{1b}'), "the refusal repeats it");
     }
-    let id = cage.submit("beta", &[], &format!("printf '{ESCAPES}'; printf '{ESCAPES}' >&2; printf '10 %%\\r20 %%\\n'; exit 3"));
+    let id = cage.submit(
+        "beta",
+        &[],
+        &format!("printf '{ESCAPES}'; printf '{ESCAPES}' >&2; printf '10 %%\\r20 %%\\n'; exit 3"),
+    );
     cage.over(&id);
     let raw = cage.site.said(&["logs", &id]);
     assert!(raw.contains("\u{1b}[2J"), "a pipe gets the bytes: {raw:?}");

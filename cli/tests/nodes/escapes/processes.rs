@@ -17,7 +17,10 @@ fn attempt_02_a_task_sees_nothing_of_another_tenants_processes() {
         ("the agent", of(cage.agent.pid())),
         ("any secret", format!("grep -alz {SECRET} /proc/*/environ /proc/*/task/*/environ")),
         ("processes that are not its own", "[ $(ls /proc | grep -c '^[0-9]') -gt 6 ]".to_owned()),
-        ("its init", "cat /proc/1/environ || ls /proc/1/fd/ || ls /proc/1/root/ || cat /proc/1/maps | grep .".to_owned()),
+        (
+            "its init",
+            "cat /proc/1/environ || ls /proc/1/fd/ || ls /proc/1/root/ || cat /proc/1/maps | grep .".to_owned(),
+        ),
         ("another view of processes", perl("", "syscall(165, \"proc\", \"/tmp\", \"proc\", 0, 0) == 0")),
     ]);
     victim.is_well(&cage);

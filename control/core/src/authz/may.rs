@@ -157,7 +157,10 @@ impl Judge<'_> {
         let above = above.filter_map(|path| self.tenant(path)).next();
         let admin = above.is_some_and(|tenant| self.rights.has(Role::Admin, Some(tenant.id)));
         if admin {
-            return self.need(!privileged, "admin of the root of the tree, since it changes trust, anti-affinity or the user of tasks");
+            return self.need(
+                !privileged,
+                "admin of the root of the tree, since it changes trust, anti-affinity or the user of tasks",
+            );
         }
         match self.tenant(path) {
             Some(tenant) if self.sees_tenant(tenant.id) => Err(self.forbidden(&format!("role admin above {path}"))),

@@ -135,7 +135,9 @@ impl Rule {
             Rule::JobSeen => "viewer of its tenant; operator, auditor".to_owned(),
             Rule::JobContent => "submitter, of one's own job; admin of its tenant".to_owned(),
             Rule::JobChanged => "submitter, of one's own job; admin of its tenant; operator".to_owned(),
-            Rule::TenantsEdited => "admin above the tenant; trust, anti-affinity and the user of tasks: root".to_owned(),
+            Rule::TenantsEdited => {
+                "admin above the tenant; trust, anti-affinity and the user of tasks: root".to_owned()
+            }
             Rule::Operator => "operator".to_owned(),
             Rule::Auditor => "auditor".to_owned(),
             Rule::ReadsFleet => "operator, auditor".to_owned(),

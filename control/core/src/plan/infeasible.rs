@@ -49,7 +49,9 @@ fn why_not_one(state: &State, tenant: &Tenant, spec: &JobSpec, models: &Models) 
     let refusal = |name: &String| Some((name.clone(), refusal_of_pool(state, name, spec)?));
     let found: Vec<(String, PoolRefusal)> = index.pool_nodes.keys().filter_map(refusal).collect();
     let allow = |what| {
-        format!("use what `muster pools list -o json` shows as allowed, or ask an operator to allow the {what} in a pool")
+        format!(
+            "use what `muster pools list -o json` shows as allowed, or ask an operator to allow the {what} in a pool"
+        )
     };
     let remedy = found.iter().find_map(|(_, refusal)| match refusal {
         PoolRefusal::Image(_) => Some(("image", allow("image"))),

@@ -14,12 +14,7 @@ use muster_model::node::NodeNotes;
 use muster_model::{Node, Object, Pool, Proof};
 
 /// An agent says what came of trying to get past the isolation of tasks.
-pub(super) fn report_proofs(
-    draft: &mut Draft<'_>,
-    id: NodeId,
-    epoch: Epoch,
-    proofs: &[Proof],
-) -> Result<Done, Reject> {
+pub(super) fn report_proofs(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, proofs: &[Proof]) -> Result<Done, Reject> {
     level::need(draft.state, level::QUOTAS, "proofs")?;
     let known = nodes::at_epoch(draft.state, id, epoch)?;
     if known.spec.proofs == proofs {

@@ -17,8 +17,9 @@ use muster_model::tenant_edit::{Edit, TenantEdit};
 use muster_model::usage::UsageInterval;
 use muster_model::{
     AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Change, Checkpoint, DeviceClass, DeviceRequest, GpuModel,
-    GpuUnits, IsolationLevel, Job, JobPhase, JobSpec, JobUpdate, Key, Limits, NetworkPolicy, NodeHealth, NumaPolicy, Pool,
-    Preemption, PriorityClass, Proof, Protection, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust, WorkloadClass,
+    GpuUnits, IsolationLevel, Job, JobPhase, JobSpec, JobUpdate, Key, Limits, NetworkPolicy, NodeHealth, NumaPolicy,
+    Pool, Preemption, PriorityClass, Proof, Protection, ResourceVec, Spread, TaskState, Topology, TopologyLevel, Trust,
+    WorkloadClass,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,7 +125,13 @@ impl Story {
             return BTreeMap::new();
         }
         let resources = [Resource::Gpu(GpuModel::H100), Resource::Cpu];
-        resources.into_iter().filter_map(|of| self.chance.one_in(4).then(|| (of, value(&mut self.chance)))).collect()
+        let mut own = BTreeMap::new();
+        for of in resources {
+            if self.chance.one_in(4) {
+                own.insert(of, value(&mut self.chance));
+            }
+        }
+        own
     }
 
     /// Part of a description as an edit; now and then what it leaves out is removed.

@@ -103,7 +103,8 @@ fn allocations_on_one_node_have_different_ports() {
                 let has = |held: &&Arc<Allocation>| held.ports.block().is_some();
                 let Some(one) = state.allocations.values().find(has).cloned() else { return };
                 let beside = |held: &&Arc<Allocation>| {
-                    held.job != one.job && held.tasks.iter().any(|task| one.tasks.iter().any(|own| own.node == task.node))
+                    held.job != one.job
+                        && held.tasks.iter().any(|task| one.tasks.iter().any(|own| own.node == task.node))
                 };
                 if let Some(other) = state.allocations.values().find(beside).cloned() {
                     put(state, Object::Allocation(Allocation { ports: one.ports, ..Arc::unwrap_or_clone(other) }));

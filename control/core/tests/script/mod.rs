@@ -19,8 +19,8 @@ use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
     AllocationState, AntiAffinity, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode,
-    Job, JobPhase, JobSpec, Limits, NetworkPolicy, Object, Outcome, Pool, Proof, Protection, ResourceVec, Spread, TaskPlacement, TaskState, Tenant,
-    Topology, Trust, WorkloadClass,
+    Job, JobPhase, JobSpec, Limits, NetworkPolicy, Object, Outcome, Pool, Proof, Protection, ResourceVec, Spread,
+    TaskPlacement, TaskState, Tenant, Topology, Trust, WorkloadClass,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -636,7 +636,8 @@ fn told_isolation(task: &muster_control_core::DesiredTask) -> String {
 /// `all`, or all but these: `but:ports,sockets`.
 fn proofs(text: &str) -> Vec<Proof> {
     let missing: Vec<&str> = text.strip_prefix("but:").into_iter().flat_map(|list| list.split(',')).collect();
-    let fault = |protection: Protection| missing.contains(&protection.to_string().as_str()).then(|| "not here".to_owned());
+    let fault =
+        |protection: Protection| missing.contains(&protection.to_string().as_str()).then(|| "not here".to_owned());
     Protection::ALL.into_iter().map(|protection| Proof::new(protection, fault(protection))).collect()
 }
 

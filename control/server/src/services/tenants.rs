@@ -246,7 +246,7 @@ fn page(
     quota: bool,
 ) -> (Vec<v1::Tenant>, Option<String>) {
     let quotas = quota.then(|| (quota_tree(state.capacity()), waiting(state)));
-    let accounts = quota.then(|| floor_accounts(state.capacity())).unwrap_or_default();
+    let accounts = if quota { floor_accounts(state.capacity()) } else { Default::default() };
     let in_use = state.capacity().tenants();
     let mut page = Page::new(size);
     let mut last = None;

@@ -6,8 +6,8 @@
 
 mod checkpoints;
 mod config;
-mod fences;
 mod faults;
+mod fences;
 mod files;
 mod launch;
 mod lineage;
@@ -18,8 +18,8 @@ mod worlds;
 use self::files::Files;
 use self::shim::Shim;
 use super::kept::Kept as KeptTasks;
-use super::trash::Trash;
 use super::start::{self, Alive, Found};
+use super::trash::Trash;
 use super::{ExecError, Executor, Fault, Launch, LogError, LogSlice, Owner, orphans};
 use crate::image::store::{Kept, Store};
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};

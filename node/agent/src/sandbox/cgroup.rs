@@ -126,7 +126,9 @@ fn open(hierarchy: &Hierarchy, name: &str) -> io::Result<Cgroup> {
     // Version 2 takes the program in every hierarchy, whatever controllers it has; an agent without root may not load one.
     let takes = |fences: Fences, what: &str| {
         let attached = File::open(&trial).and_then(|group| fences.attach(&group));
-        attached.inspect_err(|error| tracing::debug!(%error, what, "control groups of version 2 take no such program")).is_ok()
+        attached
+            .inspect_err(|error| tracing::debug!(%error, what, "control groups of version 2 take no such program"))
+            .is_ok()
     };
     let takes_devices = hierarchy.is_v2 && takes(Fences::of_devices(&usual()), "devices");
     let fences_ports = hierarchy.is_v2 && takes(Fences::of_ports(&PortFence::default()), "ports");
@@ -386,12 +388,8 @@ mod tests {
     #[test]
     fn limits_are_written_as_each_version_wants_them() {
         let limits = Limits { cpu_milli: 1_500, memory_mib: 64, pids_max: 10 };
-        let of = |is_v2| Cgroup {
-            is_v2,
-            controllers: Controller::ALL.to_vec(),
-            base: PathBuf::new(),
-            fences_ports: is_v2,
-        };
+        let of =
+            |is_v2| Cgroup { is_v2, controllers: Controller::ALL.to_vec(), base: PathBuf::new(), fences_ports: is_v2 };
         let has =
             |is_v2, file, value: &str| settings(&of(is_v2), &limits, &usual()).contains(&(file, value.to_owned()));
         assert!(

@@ -4,9 +4,7 @@
 //! (`struct bpf_cgroup_dev_ctx` in linux/bpf.h). It answers 1: allowed, or 0. What must stay true: what is not in the list is refused; nobody makes
 //! a device node; the program has no loop and no memory, so the kernel always accepts it.
 
-use super::instructions::{
-    AND, CONTEXT, COPY, JUMP_IF, JUMP_UNLESS, LOAD, SHIFT_RIGHT, answer, instruction,
-};
+use super::instructions::{AND, CONTEXT, COPY, JUMP_IF, JUMP_UNLESS, LOAD, SHIFT_RIGHT, answer, instruction};
 use super::sys::bpf::Instruction;
 
 /// A character device that may be opened for reading and writing.

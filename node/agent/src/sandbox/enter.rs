@@ -210,8 +210,7 @@ pub(crate) fn start(
             fchown(output, Some(user), Some(user)).map_err(doing("giving the task its output"))?;
         }
     }
-    let prepared =
-        Prepared { member, shim, isolation, entrances, folders, filter, standard, rules, workdir, then };
+    let prepared = Prepared { member, shim, isolation, entrances, folders, filter, standard, rules, workdir, then };
     let (said, say) = io::pipe().map_err(doing("making a pipe"))?;
     // SAFETY: a shim starts its command before it starts threads.
     match unsafe { fork() }.map_err(doing("starting a process"))? {

@@ -100,7 +100,8 @@ mod tests {
             return eprintln!("skipped: it takes root, and control groups of version 2");
         };
         let opened = File::open(&at).expect("it was made");
-        let cgroup = Cgroup { is_v2: true, controllers: vec![Controller::Devices], base: PathBuf::new(), fences_ports: true };
+        let cgroup =
+            Cgroup { is_v2: true, controllers: vec![Controller::Devices], base: PathBuf::new(), fences_ports: true };
         let fences = Fences::of(&cgroup, &usual(), Some(&PortFence::default()));
         let mut seen = Seen::default();
         let first = fences.restore(&opened, &mut seen);

@@ -3,9 +3,7 @@
 //! The kernel calls it with `struct bpf_sock_addr` of linux/bpf.h before a socket is bound, connected, or sends to an address. What must stay true: ports outside of
 //! the range are no business of it; in the range, a task reaches those of its own job and no others, on whatever address.
 
-use super::instructions::{
-    CONTEXT, JUMP_IF_GREATER, JUMP_IF_LESS, LOAD, TO_NETWORK_ORDER, answer, instruction,
-};
+use super::instructions::{CONTEXT, JUMP_IF_GREATER, JUMP_IF_LESS, LOAD, TO_NETWORK_ORDER, answer, instruction};
 use super::sys::bpf::{Hook, Instruction};
 use crate::task_folder::record::PortFence;
 use muster_model::PortBlock;

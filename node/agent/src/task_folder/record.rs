@@ -1,7 +1,7 @@
 //! What the agent and the shim tell each other in the task folder, as JSON: a person may have to read it.
 
-use muster_model::{PortBlock, TaskState};
 use muster_model::ids::Epoch;
+use muster_model::{PortBlock, TaskState};
 use muster_node_core::TaskSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -2,8 +2,8 @@
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use muster_model::ports::PORTS_PER_BLOCK;
 use muster_model::TaskState;
+use muster_model::ports::PORTS_PER_BLOCK;
 use muster_model::task::CleanUp;
 use muster_model::task::DeviceHold;
 use muster_node_core::{TaskKey, TaskSpec};
@@ -332,7 +332,10 @@ pub(crate) fn to_wire(spec: &TaskSpec, stop: bool) -> v1::DesiredTask {
         compute_instances: spec.compute_instances.into(),
         run_as: spec.run_as.unwrap_or_default(),
         private_network: spec.private_network,
-        ports: spec.ports.block().map(|block| v1::TaskPorts { first: block.first().into(), count: PORTS_PER_BLOCK.into() }),
+        ports: spec
+            .ports
+            .block()
+            .map(|block| v1::TaskPorts { first: block.first().into(), count: PORTS_PER_BLOCK.into() }),
         memory_limit_mib: spec.memory_limit_mib,
         imex_channel: spec.imex_channel.map(u32::from),
     }

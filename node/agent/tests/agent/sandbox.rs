@@ -291,7 +291,8 @@ impl Unit {
             let (before, after) = line.split_once(" - ").expect("as in proc_pid_mountinfo(5)");
             let (at, after) = (before.split(' ').nth(4).expect("a folder"), after.split(' ').collect::<Vec<_>>());
             let is_v2 = after[0] == "cgroup2";
-            if !is_v2 && !(after[0] == "cgroup" && after[2].split(',').any(|name| name == "devices")) {
+            let has_devices = after[0] == "cgroup" && after[2].split(',').any(|name| name == "devices");
+            if !is_v2 && !has_devices {
                 continue;
             }
             let (top, group) = (PathBuf::from(at), Path::new(at).join(&name));

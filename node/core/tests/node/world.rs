@@ -226,7 +226,7 @@ fn assert_may_start(key: TaskKey, wanted: &Desired, node: &Observed) {
             (HoldMode::Mps { percent, .. }, CardSetting::Mps(server)) => {
                 let asked = MpsLimits::of(card.model, hold.mode).expect("a share under MPS");
                 let limits = server.limits.expect("what the server grants was set");
-                let own = node.users.of(spec.tenant_id);
+                let own = node.users.of(spec.tenant_id, spec.run_as).expect("no tenant here has a user of its own");
                 let is_own = server.only_user.is_none() || own.is_none() || server.only_user == own;
                 is_own && limits.percent >= percent && limits.memory_mib >= asked.memory_mib
             }

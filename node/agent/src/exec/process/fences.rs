@@ -24,7 +24,12 @@ impl Inner {
 
     /// Those that may run.
     fn fenced(&self) -> Vec<Arc<LaunchRecord>> {
-        self.tasks.lock().values().filter(|entry| entry.shim.is_some()).filter_map(|entry| entry.isolation.clone()).collect()
+        self.tasks
+            .lock()
+            .values()
+            .filter(|entry| entry.shim.is_some())
+            .filter_map(|entry| entry.isolation.clone())
+            .collect()
     }
 }
 
@@ -51,7 +56,9 @@ fn restore(record: &LaunchRecord, seen: &mut Seen) {
     for lifted in TaskCgroups::of(&isolation.cgroups, task).restore(isolation, seen) {
         metrics::counter!("muster_agent_fences_lifted_total").increment(1);
         match lifted.error {
-            None => tracing::error!(%task, %job, what = lifted.what, "a fence of a task was gone and was put back: find out who takes it"),
+            None => {
+                tracing::error!(%task, %job, what = lifted.what, "a fence of a task was gone and was put back: find out who takes it")
+            }
             Some(error) => {
                 tracing::error!(%task, %job, %error, "a fence of a task cannot be looked at or put back");
             }

@@ -68,7 +68,8 @@ pub(super) fn of_fabric(root: &Path, channel: Option<u16>) -> io::Result<Vec<Dev
 /// A device with the numbers that sysfs has for it.
 fn numbered(name: String, at: &Path) -> io::Result<DeviceNode> {
     let text = read_to_string(at.join("dev"))?;
-    let numbers = text.trim().split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let numbers =
+        text.trim().split_once(':').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     let (major, minor) = numbers.ok_or_else(|| io::Error::other(format!("{} names no device", at.display())))?;
     Ok(DeviceNode { name, major, minor })
 }

@@ -52,13 +52,19 @@ fn of_params(params: &str) -> Vec<Setting> {
         Setting {
             what: "profiling",
             holds: restricted,
-            seen: if restricted { "only root reads counters of the GPUs" } else { "every user reads counters of the GPUs" }.to_owned(),
+            seen: if restricted {
+                "only root reads counters of the GPUs"
+            } else {
+                "every user reads counters of the GPUs"
+            }
+            .to_owned(),
             remedy: OF_PROFILING,
         },
         Setting {
             what: "erased memory",
             holds: erases,
-            seen: if erases { "memory is erased when it is freed" } else { "memory is not erased when it is freed" }.to_owned(),
+            seen: if erases { "memory is erased when it is freed" } else { "memory is not erased when it is freed" }
+                .to_owned(),
             remedy: OF_ERASING,
         },
     ]

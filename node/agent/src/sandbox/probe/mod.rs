@@ -241,14 +241,7 @@ impl Trial {
                 "a task sees processes outside",
                 OF_NAMESPACES,
             ),
-            Proof::new(
-                Protection::User,
-                match self.isolation.user {
-                    Some(_) => exits(attempts::is_no_root, "a task cannot become root", "a task becomes root"),
-                    None => Err("a task has the agent's user".to_owned()),
-                },
-                OF_ROOT,
-            ),
+            Proof::new(Protection::User, self.own_user(member), OF_ROOT),
             holds(
                 Protection::Files,
                 attempts::cannot_write,
@@ -310,20 +303,24 @@ impl Trial {
                 OF_LANDLOCK,
             ),
             Proof::new(Protection::Network, self.own_network(), OF_NAMESPACES),
-            Proof::new(
-                Protection::Ports,
-                match self.isolation.cgroups.iter().any(|cgroup| cgroup.fences_ports) {
-                    true => exits(
-                        attempts::keeps_to_its_ports,
-                        "ports of others could be neither reached nor taken",
-                        "a task reaches ports of other jobs, or takes them",
-                    ),
-                    false => Err("no control group takes programs for sockets".to_owned()),
-                },
-                OF_PORTS,
-            ),
+            Proof::new(Protection::Ports, self.own_ports(member), OF_PORTS),
             Proof::new(Protection::End, self.killed_init_leaves_nobody(), OF_NAMESPACES),
         ]
+    }
+
+    fn own_user(&self, member: &Member) -> Result<String, String> {
+        match self.isolation.user {
+            Some(_) => self.exits(member, attempts::is_no_root, "a task cannot become root", "a task becomes root"),
+            None => Err("a task has the agent's user".to_owned()),
+        }
+    }
+
+    fn own_ports(&self, member: &Member) -> Result<String, String> {
+        if !self.isolation.cgroups.iter().any(|cgroup| cgroup.fences_ports) {
+            return Err("no control group takes programs for sockets".to_owned());
+        }
+        let well = "ports of others could be neither reached nor taken";
+        self.exits(member, attempts::keeps_to_its_ports, well, "a task reaches ports of other jobs, or takes them")
     }
 
     /// Whether an attempt exits with 0.

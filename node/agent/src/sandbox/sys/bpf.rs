@@ -224,11 +224,8 @@ pub(in super::super) fn is(id: u32, hook: Hook, program: &[Instruction]) -> io::
 /// The kernel's digest of a program's instructions.
 fn tag(program: &OwnedFd) -> io::Result<[u8; 8]> {
     let mut info = Info::default();
-    let about = About {
-        bpf_fd: program.as_raw_fd() as u32,
-        info_len: size_of::<Info>() as u32,
-        info: (&raw mut info) as u64,
-    };
+    let about =
+        About { bpf_fd: program.as_raw_fd() as u32, info_len: size_of::<Info>() as u32, info: (&raw mut info) as u64 };
     // SAFETY: the structure lives until the call returns, and is as long as is said.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, &raw const about) }?;
     Ok(info.tag)

@@ -180,9 +180,8 @@ pub(super) fn open_named_pipe(path: &Path) -> io::Result<File> {
 /// Brings up the loopback of the network namespace that this process is in.
 pub(super) fn bring_loopback_up() -> io::Result<()> {
     // SAFETY: the call takes numbers only.
-    let socket = check(libc::c_long::from(unsafe {
-        libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)
-    }))?;
+    let socket =
+        check(libc::c_long::from(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) }))?;
     // SAFETY: the descriptor is new and nobody else's.
     let socket = unsafe { OwnedFd::from_raw_fd(socket as RawFd) };
     // SAFETY: a structure of numbers, for which zeros are valid.
@@ -192,7 +191,9 @@ pub(super) fn bring_loopback_up() -> io::Result<()> {
     }
     interface.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: the structure is live, and of the kind that this request takes.
-    check(libc::c_long::from(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const interface) }))?;
+    check(libc::c_long::from(unsafe {
+        libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const interface)
+    }))?;
     Ok(())
 }
 
