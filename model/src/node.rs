@@ -7,7 +7,7 @@ use crate::isolation::{IsolationLevel, NetworkPolicy, Proof};
 use crate::mig::{MigPlacement, PinnedLayout};
 use crate::node_links::NodeLinks;
 use crate::request::SharingMode;
-use crate::sharing::TimeSlice;
+use crate::time_slice::TimeSlice;
 use crate::topology::TopologyLevel;
 use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};

@@ -11,6 +11,7 @@ pub mod table;
 mod window;
 
 pub use crate::bounds;
+pub use crate::clip::clipped;
 pub use asked::warnings;
 pub use nearest::nearest;
 
@@ -105,17 +106,6 @@ impl Faults {
     fn done<T>(self, value: T) -> Result<T, Vec<FieldError>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
-}
-
-/// `text`, cut to at most `bytes_max` bytes between two characters when it is longer; what was cut shows as `...`.
-#[must_use]
-pub fn clipped(mut text: String, bytes_max: usize) -> String {
-    const CUT: &str = "...";
-    if text.len() > bytes_max {
-        text.truncate(text.floor_char_boundary(bytes_max.saturating_sub(CUT.len())));
-        text.push_str(CUT);
-    }
-    text
 }
 
 fn short(text: &str) -> String {

@@ -22,8 +22,8 @@ use super::start::{self, Alive, Found};
 use super::trash::Trash;
 use super::{ExecError, Executor, Fault, Launch, LogError, LogSlice, Owner, orphans};
 use crate::image::store::{Kept, Store};
-use crate::task_folder::record::{End, ExitRecord, LaunchRecord, StartedRecord};
-use crate::task_folder::{Stream, TaskFolder, output, read_json};
+use crate::task_folder::record::{End, ExitRecord, LaunchRecord};
+use crate::task_folder::{Stream, TaskFolder, output};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::ids::Epoch;
 use muster_model::{Checkpoint, Stop, TaskState, World};
@@ -47,8 +47,6 @@ pub use muster_node_core::TaskUsers;
 
 /// Shims being started at the same time: starting is mostly exec, which a few cores do not do faster in parallel.
 const STARTS_AT_ONCE: usize = 16;
-/// Between two looks at a shim that an earlier agent was just starting.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Between two attempts to find out how a task ended, where the disk refuses: it grows from one to the other.
 const END_AGAIN_MIN: Duration = Duration::from_millis(500);
 const END_AGAIN_MAX: Duration = Duration::from_secs(30);
@@ -206,45 +204,6 @@ impl Inner {
         // What it saved last is known before its end is.
         self.look_at_checkpoint(key);
         exit
-    }
-
-    /// The shim is there: what was asked for meanwhile reaches it now.
-    fn connect(&self, key: TaskKey, shim: &Arc<Shim>, started_ns: Option<u64>) {
-        // Before the signal: by it the next agent knows why the task has ended.
-        self.write_fault(key);
-        let mut tasks = self.tasks.lock();
-        let Some(entry) = tasks.get_mut(&key) else { return };
-        entry.shim = Some(shim.clone());
-        if let Some(started_ns) = started_ns {
-            entry.phase = Phase::Running { started_ns };
-        }
-        if let Err(error) = shim.deadline.push(entry.deadline_ns) {
-            tracing::error!(task = %key, %error, "cannot extend the disconnect deadline of a task");
-        }
-        if shim.deadline.limit_s().is_some_and(|limit_s| limit_s != entry.time_limit_s) {
-            shim.limit(key, entry.time_limit_s);
-        }
-        match entry.stopping {
-            Stopping::No => {}
-            Stopping::Gracefully => shim.process.send_stop(entry.stop.unwrap_or(Stop::term(entry.spec.grace_s))),
-            Stopping::AtOnce => shim.process.send(Signal::SIGUSR1),
-        }
-        drop(tasks);
-        self.tell_world(key);
-        self.changed();
-    }
-
-    /// Rare: the agent before this one died while this shim was starting.
-    async fn wait_for_start(&self, key: TaskKey, shim: &Arc<Shim>) {
-        let folder = self.folder(key);
-        loop {
-            if let Ok(Some(started)) = read_json::<StartedRecord>(&folder.started()) {
-                return self.connect(key, shim, Some(started.started_ns));
-            }
-            if tokio::time::timeout(LOOK_AGAIN, shim.process.ended()).await.is_ok() {
-                return;
-            }
-        }
     }
 
     fn over(&self, key: TaskKey, exit: &ExitRecord) {
