@@ -202,7 +202,7 @@ fn one_job_with_its_tasks() {
            0  node-0001  0,1   running
            1  node-0002  3,4   exit code 3
 
-        ATTEMPT  ENDED                  RAN  RANKS                            QUOTA                                                                      REASON
+        ATTEMPT  ENDED                  RAN  RANKS                            QUOTA                                                                     REASON
               1  2025-11-20T23:02:30Z  0:30  3 stopped, 1 signal 9 (SIGKILL)  guaranteed by research 10:00, burst (standard) 0:40, not attributed 0:10  rank 3 was ended by signal 9 (SIGKILL) on node-0002
 
         FAILED RANK  NODE       HOW                 AT

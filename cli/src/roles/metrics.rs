@@ -120,6 +120,18 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("muster_agent_sessions", Gauge, "Nodes whose agents have a session with this control node"),
     ("muster_agents_of_other_clusters_total", Counter, "Agents of another cluster that this control node has refused"),
     ("muster_agent_refusals_total", Counter, "Sessions and messages of agents that this control node has refused"),
+    ("muster_calls_denied_total", Counter, "Calls that were denied, by why"),
+    (
+        "muster_denials_not_recorded_total",
+        Counter,
+        "Denied calls that are not in this control node's record of denials",
+    ),
+    ("muster_handshakes_total", Counter, "TLS handshakes, by side and outcome"),
+    (
+        "muster_certificates_out_of_date_total",
+        Counter,
+        "Connections that were accepted although their certificate is out of date, by state",
+    ),
     // Agents.
     (
         "muster_agent_other_clusters_total",
@@ -128,6 +140,16 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ),
     ("muster_agent_sessions_total", Counter, "Sessions that this agent has opened"),
     ("muster_agent_tasks_started_total", Counter, "Tasks that this agent has started"),
+    (
+        "muster_agent_over_share_total",
+        Counter,
+        "Tasks that this agent has ended for using more than their share of a GPU",
+    ),
+    (
+        "muster_agent_fences_lifted_total",
+        Counter,
+        "Fences of running tasks that were gone and that this agent has put back",
+    ),
     ("muster_agent_tasks_over_total", Counter, "Tasks of this agent that have ended, by state"),
     ("muster_agent_card_failures_total", Counter, "Failed attempts to set the mode of a GPU"),
     (

@@ -1,5 +1,6 @@
 //! Commands as a user types them, against a cluster of `muster dev`: what they print, to which stream, and how they end.
 
+mod access;
 mod classes;
 mod common;
 mod complete;

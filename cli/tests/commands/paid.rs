@@ -6,6 +6,9 @@ use crate::waiting::wait_for;
 use serde_json::{Value, json};
 
 const CLASSES: &str = "\
+name: batch
+priority: 10
+---
 name: production
 priority: 1000
 preempts: [batch]

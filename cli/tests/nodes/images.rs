@@ -40,13 +40,13 @@ fn a_job_runs_in_its_image_as_its_tenants_user() {
     let Some(cage) = cage() else { return };
     let folder = folder_of(&cage);
     let image = format!("dir:{}/images/one", folder.display());
-    let script = "cat /etc/os-release; id -u; ls /root /home 2>/dev/null; touch /made && ls /made; cat /etc/shadow 2>/dev/null; true";
+    let script = "cat /etc/os-release; id -u; ls /root /home 2>/dev/null; touch /tmp/made && ls /tmp/made; cat /etc/shadow 2>/dev/null; true";
     let said = cage.says("beta", &["--image", &image], script);
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!((lines[0], lines[2]), ("ID=of-the-image", "/made"), "{said}");
+    assert_eq!((lines[0], lines[2]), ("ID=of-the-image", "/tmp/made"), "{said}");
     assert!(lines[1].parse::<u32>().is_ok_and(|user| user > 2_000_000_000) && lines.len() == 3, "{said}");
-    assert!(!folder.join("images/one/made").exists(), "the image is as it was");
-    let again = cage.says("alpha", &["--image", &image], "ls /made 2>/dev/null || echo gone");
+    assert!(!folder.join("images/one/tmp/made").exists(), "the image is as it was");
+    let again = cage.says("alpha", &["--image", &image], "ls /tmp/made 2>/dev/null || echo gone");
     assert_eq!(again, "gone\n", "what a task wrote is gone with it");
     remove(&folder);
 }

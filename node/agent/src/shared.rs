@@ -29,6 +29,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Intervals that are not acknowledged for this long are sent again: longer than a leader change usually takes.
 const USAGE_AGAIN_NS: u64 = 10 * NS_PER_S;
+/// So many acknowledgements of a record that lacks what follows mean that it is of another stream.
+const USAGE_GAPS_MAX: u8 = 3;
 
 /// The stamp on disk is not older than this by much: a control plane that was put back to old disks is then found out after a
 /// crash of the agent too.
@@ -96,6 +98,8 @@ pub(crate) struct Session {
     usage_after: u64,
     /// Since when a message of intervals waits for its acknowledgement. There is one at a time, so that none overtakes another.
     usage_since_ns: Option<u64>,
+    /// Acknowledgements in a row after which the control plane waited for an interval that is gone here.
+    usage_gaps: u8,
 }
 
 impl Shared {
@@ -360,6 +364,7 @@ impl Shared {
             has_floor: welcome.revision > 0,
             usage_after: 0,
             usage_since_ns: None,
+            usage_gaps: 0,
         });
         is_new
     }
@@ -406,12 +411,21 @@ impl Shared {
     /// Usage was counted up to `mark`; whatever comes after it is to be sent, again or for the first time.
     pub(crate) fn usage_acknowledged(&self, incarnation: u64, mark: u64) {
         let mut state = self.state.lock();
+        let state = &mut *state;
         state.meter.counted(incarnation, mark);
         if state.meter.incarnation() == Some(incarnation)
             && let Some(session) = &mut state.session
         {
             session.usage_after = mark;
             session.usage_since_ns = None;
+            // An acknowledgement may be late, and of an earlier mark; several in a row are not.
+            session.usage_gaps = if state.meter.lacks_what_follows(mark) { session.usage_gaps + 1 } else { 0 };
+            if session.usage_gaps >= USAGE_GAPS_MAX {
+                session.usage_gaps = 0;
+                state.meter.leave();
+                // The next message is refused, and the next session begins with a new stream.
+                state.usage_stored.0 = state.meter.incarnation();
+            }
         }
     }
 

@@ -193,6 +193,18 @@ impl Meter {
         self.pending.len() < before
     }
 
+    /// Whether the control plane, which has counted up to `mark`, waits for an interval that is gone here: then this record is of another stream
+    /// that had the same number, such as that of a data folder that was deleted and came back.
+    #[must_use]
+    pub fn lacks_what_follows(&self, mark: u64) -> bool {
+        self.pending.front().is_some_and(|interval| interval.seq > mark.saturating_add(1))
+    }
+
+    /// Leaves the stream for a number that nobody has given out: the control plane answers with a new one, and what waits is dropped then.
+    pub fn leave(&mut self) {
+        self.incarnation = self.incarnation.map(|incarnation| incarnation.saturating_add(1));
+    }
+
     /// How many intervals wait to be counted.
     #[must_use]
     pub fn pending(&self) -> usize {

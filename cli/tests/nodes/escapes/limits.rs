@@ -32,7 +32,7 @@ fn attempt_06_limits_end_the_task_and_not_its_neighbours_or_the_agent() {
     let [home, tmp, shm, told] = filled[..] else { panic!("{said}") };
     assert!(home <= mib(64) && tmp <= mib(128) && shm <= mib(128) && told <= mib(1), "{said}");
     assert!(home > mib(48) && tmp > mib(96), "it has what it was given: {said}");
-    let many = "i=0; cd $(dirname $MUSTER_CHECKPOINT_FILE); while [ $i -lt 5000 ] && : > f$i; do i=$((i+1)); done 2>/dev/null; echo $i";
+    let many = "i=0; cd $(dirname $MUSTER_CHECKPOINT_FILE); while [ $i -lt 5000 ] && true > f$i; do i=$((i+1)); done 2>/dev/null; echo $i";
     let said = cage.says("beta", &[], many);
     assert!(said.trim().parse::<u32>().is_ok_and(|files| files < 100), "{said} files for the agent to read");
     // A task that asked for no memory has a limit all the same: its share of the node.

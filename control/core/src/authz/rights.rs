@@ -29,9 +29,9 @@ impl<'a> Rights<'a> {
         let principal = author.principal.clone();
         let mut rights = Rights { state, principal, now_ms, grants: Vec::new(), scope: None };
         match &author.principal {
-            Principal::Anonymous => {
-                Err(unauthenticated("no credentials were sent; run `muster login`, or set MUSTER_TOKEN_FILE"))
-            }
+            Principal::Anonymous => Err(unauthenticated(
+                "no credentials were sent; set MUSTER_TOKEN_FILE to a file with a session (`muster recover`) or a token (`muster token create`)",
+            )),
             Principal::System => Ok(rights),
             Principal::Node(_) | Principal::Shard(_) | Principal::Member(_) => {
                 let machine = state.machines.get(&author.principal.to_string());
@@ -171,14 +171,14 @@ fn role_reaches(state: &State, at: Option<TenantId>, tenant: Option<TenantId>) -
 
 /// The session or token that proves `author`.
 fn credential<'a>(state: &'a State, now_ms: u64, author: &Author) -> Result<&'a Credential, Denied> {
-    let id = author.credential.ok_or_else(|| unauthenticated("no credentials were sent; run `muster login`"))?;
+    let id = author.credential.ok_or_else(|| unauthenticated("no credentials were sent; set MUSTER_TOKEN_FILE"))?;
     match state.credentials.get(&Number(id)) {
         Some(found) if found.principal == author.principal && now_ms < found.expires_ms => Ok(found),
-        Some(found) if found.principal == author.principal => {
-            Err(unauthenticated("the session or token has expired; run `muster login`, or use a new token"))
-        }
+        Some(found) if found.principal == author.principal => Err(unauthenticated(
+            "the session or token has expired; make one anew: `muster recover` for a session, `muster token create` for a token",
+        )),
         _ => Err(unauthenticated(
-            "the session or token does not exist (any more); run `muster login`, or use a new token",
+            "the session or token does not exist (any more); make one anew: `muster recover` for a session, `muster token create` for a token",
         )),
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn revoke_grant(draft: &mut Draft<'_>, id: u64) -> Result<Done, Rejec
 pub(super) fn set_mode(draft: &mut Draft<'_>, mode: AccessMode) -> Result<Done, Reject> {
     level::need(draft.state, level::ACCESS, "access")?;
     if mode == AccessMode::Closed && !has_root(draft.state, draft.now_ms, None) {
-        let fix = "give somebody role admin at the root of the tree first: `muster grant user:NAME admin`";
+        let fix = "give somebody role admin at the root of the tree first: `muster grant add user:NAME admin`";
         return Err(Reject::field("mode", "is closed, and nobody would be admin of the root of the tree", fix));
     }
     draft.meta.access = mode;

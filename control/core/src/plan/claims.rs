@@ -10,9 +10,10 @@ use crate::draft::Draft;
 use crate::state::State;
 use crate::tier::tier_of;
 use muster_model::ids::{AllocationId, JobId, TenantId};
+use muster_model::mig::PinnedLayout;
 use muster_model::{
-    Allocation, AllocationState, Claim, EndCause, Job, JobPhase, Object, QuotaClass, ResourceVec, TaskPlacement,
-    TaskState,
+    Allocation, AllocationState, Claim, DeviceHold, EndCause, HoldMode, Job, JobPhase, Node, Object, Pool, QuotaClass,
+    ResourceVec, TaskPlacement, TaskState,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,10 +105,24 @@ fn stands(draft: &Draft<'_>, claim: &Claim) -> bool {
     claim.tasks.iter().all(|task| {
         let epoch = claim.node_epochs.get(&task.node);
         draft.node(task.node).is_some_and(|node| {
-            let card = |gpu: u16| node.spec.gpus.get(usize::from(gpu)).is_some_and(|card| card.withheld.is_none());
-            node.accepts_work() && epoch == Some(&node.epoch) && task.devices.iter().all(|hold| card(hold.gpu))
+            let pool = draft.state.pools.get(&node.spec.pool);
+            let card = |hold: &DeviceHold| {
+                let card = node.spec.gpus.get(usize::from(hold.gpu));
+                card.is_some_and(|card| card.withheld.is_none() && pool.is_none_or(|pool| keeps_pin(pool, node, hold)))
+            };
+            node.accepts_work() && epoch == Some(&node.epoch) && task.devices.iter().all(card)
         })
     })
+}
+
+/// Whether a card that the pool has pinned since is asked for one of the layout's slots.
+fn keeps_pin(pool: &Pool, node: &Node, hold: &DeviceHold) -> bool {
+    if pool.pinned_cards(&node.spec.gpus) >> hold.gpu & 1 == 0 {
+        return true;
+    }
+    let model = node.spec.gpus[usize::from(hold.gpu)].model;
+    let slots = |pin: &PinnedLayout| matches!(hold.mode, HoldMode::Mig(place) if pin.slots().contains(&place));
+    pool.pinned.get(&model).is_some_and(slots)
 }
 
 /// The job's next attempt, on what it is given.

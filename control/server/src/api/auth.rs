@@ -11,7 +11,7 @@ use crate::denials::Denials;
 use futures::future::{Either, Ready, ready};
 use http::{Request, Response, header};
 use muster_control_core::State;
-use muster_control_core::authz::Denied;
+use muster_control_core::authz::{Denied, is_of_machines};
 use muster_model::identity::Author;
 use muster_model::object::Number;
 use muster_model::{AccessMode, Principal};
@@ -81,7 +81,9 @@ where
         };
         match author(&self.consensus, &request) {
             Ok(author) => {
-                if let Err(wait_ms) = self.count(&author) {
+                // Machines are not held up: a control node must answer for its term, an agent for its tasks.
+                let counted = if is_of_machines(rpc) { Ok(()) } else { self.count(&author) };
+                if let Err(wait_ms) = counted {
                     return Either::Right(ready(Ok(refusal::too_often(&author.principal, wait_ms).into_http())));
                 }
                 request.extensions_mut().insert(author);
@@ -146,7 +148,7 @@ fn unauthenticated(why: &str) -> Denied {
 fn prove(state: &State, now_ms: u64, id: u64, hash: &[u8; 32], from: &str) -> Result<Principal, Denied> {
     let ended = || {
         unauthenticated(
-            "the session or token does not exist (any more), or its secret is wrong; run `muster login`, or use a new token",
+            "the session or token does not exist (any more), or its secret is wrong; make one anew: `muster recover` for a session, `muster token create` for a token",
         )
     };
     // Whether there is one shows in nothing but time that the lookup takes; its secret shows in none.
@@ -155,7 +157,9 @@ fn prove(state: &State, now_ms: u64, id: u64, hash: &[u8; 32], from: &str) -> Re
         return Err(ended());
     }
     if now_ms >= found.expires_ms {
-        return Err(unauthenticated("the session or token has expired; run `muster login`, or use a new token"));
+        return Err(unauthenticated(
+            "the session or token has expired; make one anew: `muster recover` for a session, `muster token create` for a token",
+        ));
     }
     if !found.from.is_empty() && !found.from.iter().any(|range| contains(range, from)) {
         return Err(unauthenticated("this token is not taken from that address"));

@@ -359,7 +359,25 @@ fn the_record_reads_back_and_goes_on() {
     assert_eq!(back, meter);
     assert_eq!(back.adopt(3, 8), 0);
     assert_eq!(back.batch(0, u64::MAX).map(|(_, intervals)| intervals[0].seq), Some(9));
+    assert!(!back.lacks_what_follows(8) && !back.lacks_what_follows(20) && back.lacks_what_follows(4));
     assert_eq!(back.adopt(4, 0), 1, "what may have been counted under another stream is not sent again");
+}
+
+/// Law 9: two streams of one number: a folder that was deleted came back after a power loss, with what had been counted under another node's number.
+#[test]
+fn a_record_of_another_stream_of_the_same_number_is_left_and_nothing_of_it_is_sent_again() {
+    let mut meter = Meter::default();
+    meter.adopt(1, 11);
+    meter.started(key(1, 0), 1_000, 0);
+    meter.cut(S);
+    meter.adopt(1, 4);
+    assert!(meter.lacks_what_follows(4) && !meter.counted(1, 4));
+    meter.leave();
+    assert_eq!(meter.incarnation(), Some(2), "a number that the control plane refuses");
+    assert_eq!(meter.adopt(3, 0), 1, "nobody knows whether it was counted");
+    meter.ended(key(1, 0), 3 * S);
+    meter.cut(3 * S);
+    assert_eq!(meter.batch(0, u64::MAX).map(|(stream, intervals)| (stream, intervals[0].seq)), Some((3, 1)));
 }
 
 proptest! {

@@ -8,7 +8,7 @@ use crate::api::refusal;
 use crate::services::App;
 use fnv::FnvHasher;
 use muster_control_core::{Command, Done, Reject};
-use muster_model::identity::Author;
+use muster_model::identity::{AccessMode, Author};
 use muster_model::validate::{bounds, warnings};
 use muster_model::{FieldError, JobSpec, ValidJobSpec};
 use muster_proto::v1;
@@ -23,7 +23,8 @@ pub(super) async fn submit(app: &App, author: &Author, request: v1::SubmitReques
     app.consensus.room_for_clients().map_err(|busy| refusal::propose(&busy))?;
     let v1::SubmitRequest { request_id, issued_ms, jobs } = request;
     tracing::trace!(target: timeline::TARGET, step = "submit_received", request = request_id);
-    let jobs = named(author, jobs);
+    let closed = app.consensus.read(|state, _| state.meta.access == AccessMode::Closed);
+    let jobs = if closed { named(author, jobs) } else { jobs };
     let specs = check(&request_id, jobs).map_err(|faults| refusal::fields(&faults))?;
     // A time that is filled in here would be a new one at every retry, and none would ever be too old to be known.
     let issued_ms = issued_ms.ok_or_else(|| {
@@ -55,7 +56,7 @@ pub(super) async fn submit(app: &App, author: &Author, request: v1::SubmitReques
     Ok(v1::SubmitReply { job_ids, revision: revision.0, warnings })
 }
 
-/// Jobs are listed under the name of who submits them, where that is known.
+/// In a closed cluster jobs are listed under the name of who submits them.
 fn named(author: &Author, mut jobs: Vec<v1::JobSpec>) -> Vec<v1::JobSpec> {
     if let Some(user) = author.principal.job_user() {
         jobs.iter_mut().for_each(|job| user.clone_into(&mut job.user));
