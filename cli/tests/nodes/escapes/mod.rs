@@ -56,10 +56,12 @@ impl Cage {
     /// A job of alpha that keeps its secret in every place that a process has, and runs until the test is over.
     pub(crate) fn victim(&self) -> Victim {
         let env = format!("ALPHA_SECRET={SECRET}");
-        let script = format!("echo {SECRET} > own; echo {SECRET}; exec sleep 98714");
+        // Tests of this file run beside each other, each with a victim of its own.
+        let sleeps = format!("sleep 98714.{}", std::process::id());
+        let script = format!("echo {SECRET} > own; echo {SECRET}; exec {sleeps}");
         let id = self.submit("alpha", &["--env", &env], &script);
         self.site.until_job(&id, "running");
-        let pid = self.site.until("alpha's process", || processes_with("sleep 98714").first().copied());
+        let pid = self.site.until("alpha's process", || processes_with(&sleeps).first().copied());
         let folder = self.task_folder(&id);
         let shim = std::fs::read_to_string(folder.join("shim")).expect("its shim");
         let shim: Value = serde_json::from_str(&shim).expect("a record");
