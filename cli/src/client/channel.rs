@@ -1,6 +1,6 @@
 //! A connection to one control node, with what proves who calls.
 //!
-//! What must stay true: a token is sent with every call and shown nowhere.
+//! What must stay true: a token is sent with every call and is never shown.
 
 use crate::failure::Failure;
 use http::header::{AUTHORIZATION, HeaderValue};

@@ -1,4 +1,4 @@
-//! The session with which commands reach a development cluster: made at its recovery socket, kept in a file of the data folder, and made anew before it ends.
+//! The session with which commands reach a development cluster: made at its recovery socket, kept in a file of the data folder, and replaced before it ends.
 //!
 //! What must stay true: the file is nobody else's to read; whoever uses the cluster is named as on this machine.
 

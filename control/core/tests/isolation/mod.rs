@@ -11,7 +11,7 @@ fn checked(step: &Step<'_>) -> Result<(), String> {
     step.after.check().map_err(|broken| broken.to_string())
 }
 
-/// New allocations stand on nodes that lack nothing. Entries that change what nodes have proved, or what pools need, are passed over: which came first in them shows nowhere.
+/// New allocations stand on nodes that lack nothing. Entries that change what nodes have proved, or what pools need, are skipped: their changes do not say which came first.
 fn proved(step: &Step<'_>) -> Result<(), String> {
     let changes = |command: &Command| {
         matches!(

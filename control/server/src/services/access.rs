@@ -1,6 +1,6 @@
 //! `muster.v1.Auth`: who the caller is, sessions and tokens, grants, and whether the cluster asks at all.
 //!
-//! What must stay true: the text of a token is in one reply and nowhere else; lists show what the caller administers or has themselves, and never what
+//! What must stay true: the text of a token is in one reply only; lists show what the caller administers or has themselves, and never what
 //! proves it.
 
 use super::App;
