@@ -3,7 +3,7 @@
 //! What must stay true: they are taken while the host's files are in sight, and put where they belong when those are not; nothing is made in a folder of the host; on the way to a place
 //! no link is followed, since a link of an image could lead into a folder of the host that is mounted already, or onto the sandbox's own folders.
 
-use super::{SandboxError, doing, sys};
+use super::{SandboxError, doing, doing_as_asked, sys};
 use crate::task_folder::record::Bind;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
@@ -32,7 +32,7 @@ fn take_one(bind: &Bind) -> Result<Taken<'_>, SandboxError> {
         let source = bind.source.open()?;
         Ok((sys::detached_mount_of(&source, bind.read_only)?, is_folder(&source)?))
     };
-    let (mount, is_folder) = take().map_err(doing::<io::Error>(format!("opening {}", bind.source.path().display())))?;
+    let (mount, is_folder) = take().map_err(doing_as_asked(format!("opening {}", bind.source.path().display())))?;
     Ok(Taken { mount, target: &bind.target, is_folder })
 }
 
@@ -68,7 +68,7 @@ pub(super) fn put(taken: &[Taken<'_>], own: &Own) -> Result<(), SandboxError> {
 /// Puts a mount at a path, which is made where it is not there.
 pub(super) fn put_one(mount: &OwnedFd, target: &Path, is_folder: bool, own: &Own) -> Result<(), SandboxError> {
     let put = place(target, is_folder, own).and_then(|place| sys::attach_mount_on(mount, &place));
-    put.map_err(doing(format!("mounting {} inside", target.display())))
+    put.map_err(doing_as_asked(format!("mounting {} inside", target.display())))
 }
 
 fn is_folder(file: &OwnedFd) -> io::Result<bool> {

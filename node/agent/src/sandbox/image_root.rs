@@ -6,7 +6,7 @@
 
 use super::binds::Own;
 use super::memory::files_in_memory;
-use super::{SandboxError, binds, doing, sys};
+use super::{SandboxError, binds, doing, doing_as_asked, sys};
 use crate::task_folder::record::ImageRoot;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{chdir, pivot_root};
@@ -27,7 +27,7 @@ const UPPER_FILES_MAX: u32 = 262_144;
 /// Makes it the root of this mount namespace. Says whether it may be written to, in memory.
 pub(super) fn enter(root: &ImageRoot) -> Result<bool, SandboxError> {
     let say = || format!("opening image {}", root.at.path().display());
-    let image = root.at.open().map_err(doing(say()))?;
+    let image = root.at.open().map_err(doing_as_asked(say()))?;
     let system = sys::detached_mount(Path::new("/sys")).map_err(doing("opening /sys"))?;
     // A host without them has none to show.
     let of_etc = OF_ETC.map(|path| (path, sys::detached_mount(Path::new(path)).ok()));
@@ -48,7 +48,7 @@ pub(super) fn enter(root: &ImageRoot) -> Result<bool, SandboxError> {
     chdir("/").map_err(doing("entering the image"))?;
 
     for path in ITS_OWN {
-        own_place(Path::new(path), is_writable).map_err(doing(format!("making {path} in the image")))?;
+        own_place(Path::new(path), is_writable).map_err(doing_as_asked(format!("making {path} in the image")))?;
     }
     let sys_folder = Path::new("/sys");
     // What is not in memory is the image's folder on the host.
@@ -59,8 +59,9 @@ pub(super) fn enter(root: &ImageRoot) -> Result<bool, SandboxError> {
         let Some(file) = file else { continue };
         match binds::put_one(&file, Path::new(path), false, &own) {
             Ok(()) => sys::make_read_only(Path::new(path)).map_err(doing(format!("making {path} read-only")))?,
-            // An image that cannot be written to and has no place for it does without.
+            // An image that cannot be written to and has no place for it, or whose folder for it is a link, keeps its own.
             Err(_) if !is_writable => {}
+            Err(SandboxError::NotAsAsked { .. }) => {}
             Err(error) => return Err(error),
         }
     }

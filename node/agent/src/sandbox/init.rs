@@ -12,10 +12,22 @@ use crate::task_folder::{read_json, write_json};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+/// The exit status of a program that could not make a sandbox because of what the job asked for, or of what its image holds.
+pub(super) const NOT_AS_ASKED: i32 = 3;
+
+/// What the init says when it has made the mounts, or could not.
+#[derive(Debug, Serialize, Deserialize)]
+enum Said {
+    Up,
+    NotAsAsked { doing: String, why: String },
+    Failed(String),
+}
 
 /// Makes the sandbox of `folder` and leaves the process. Call it before anything else has been started.
 pub(crate) fn init_main(folder: &Path) -> ! {
@@ -26,7 +38,7 @@ pub(crate) fn init_main(folder: &Path) -> ! {
         }
         Err(error) => {
             eprintln!("{error}");
-            std::process::exit(1)
+            std::process::exit(if matches!(error, SandboxError::NotAsAsked { .. }) { NOT_AS_ASKED } else { 1 })
         }
     }
 }
@@ -48,10 +60,13 @@ fn start(folder: &SandboxFolder<'_>) -> Result<(), SandboxError> {
     match unsafe { fork() }.map_err(doing("starting the init"))? {
         ForkResult::Parent { child: init } => {
             drop(tell);
-            let mut said = String::new();
-            let _ = up.read_to_string(&mut said);
-            if said != "up" {
-                return Err(SandboxError::NoInit { said });
+            let mut said = Vec::new();
+            let _ = up.read_to_end(&mut said);
+            match serde_json::from_slice(&said) {
+                Ok(Said::Up) => {}
+                Ok(Said::NotAsAsked { doing, why }) => return Err(SandboxError::NotAsAsked { doing, why }),
+                Ok(Said::Failed(said)) => return Err(SandboxError::NoInit { said }),
+                Err(_) => return Err(SandboxError::NoInit { said: "its init ended early".to_owned() }),
             }
             let record = InitRecord::of(init.as_raw() as u32).map_err(doing("looking at the init"))?;
             write_json(&folder.init(), &record).map_err(doing("writing the init's process"))
@@ -86,10 +101,15 @@ fn unshare_all(isolation: &Isolation) -> Result<(), SandboxError> {
 /// The init itself.
 fn wait_for_the_end(mut alive: File, mut tell: io::PipeWriter, isolation: &Isolation) -> ! {
     let prepared = prepare(isolation);
-    let said = prepared.as_ref().map_or_else(ToString::to_string, |()| "up".to_owned());
-    let told = tell.write_all(said.as_bytes());
+    let is_ready = prepared.is_ok();
+    let said = match prepared {
+        Ok(()) => Said::Up,
+        Err(SandboxError::NotAsAsked { doing, why }) => Said::NotAsAsked { doing, why },
+        Err(error) => Said::Failed(error.to_string()),
+    };
+    let told = serde_json::to_vec(&said).map_err(io::Error::from).and_then(|said| tell.write_all(&said));
     drop(tell);
-    if prepared.is_err() || told.is_err() {
+    if !is_ready || told.is_err() {
         sys::exit_now(1);
     }
     let mut nothing = [0; 1];

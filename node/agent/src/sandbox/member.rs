@@ -11,6 +11,7 @@
 //! What must stay true: a shim that dies in any way lets go of all of it, so the init ends with the last one whether or not an agent is there; the
 //! last one that leaves in order waits until the init is gone, and with it every process of the sandbox.
 
+use super::init::NOT_AS_ASKED;
 use super::{SandboxError, doing, sys};
 use crate::pidfd::PidFd;
 use crate::task_folder::record::Isolation;
@@ -230,6 +231,9 @@ fn make(folder: &SandboxFolder<'_>, isolation: &Isolation) -> Result<PidFd, Sand
     let known = read_json::<InitRecord>(&folder.init()).map_err(doing("reading the init's process"))?;
     match known.and_then(InitRecord::open) {
         Some(init) if status.success() => Ok(init),
+        _ if status.code() == Some(NOT_AS_ASKED) => {
+            Err(SandboxError::NotAsAsked { doing: "starting the sandbox".to_owned(), why: said.trim().to_owned() })
+        }
         _ => Err(SandboxError::NoInit { said: format!("{} ({status})", said.trim()) }),
     }
 }

@@ -38,7 +38,9 @@ pub(crate) use fences::Seen;
 
 use crate::task_folder::record::Isolation;
 use muster_node_core::TaskKey;
+use nix::errno::Errno;
 use nix::sched::CloneFlags;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Where a task of an agent of root finds its own folders.
@@ -65,7 +67,15 @@ pub enum SandboxError {
         /// What was being done.
         doing: String,
         /// The kernel's answer.
-        source: std::io::Error,
+        source: io::Error,
+    },
+    /// What the job asked for, or what its image holds, cannot be shown inside. Says nothing against the node.
+    #[error("{doing}: {why}")]
+    NotAsAsked {
+        /// What was being done.
+        doing: String,
+        /// What is wrong with it, for the job's owner.
+        why: String,
     },
     /// The init did not come up.
     #[error("the sandbox did not start: {said}")]
@@ -79,6 +89,18 @@ pub enum SandboxError {
 pub(crate) fn doing<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> SandboxError {
     let doing = doing.into();
     move |source| SandboxError::Os { doing, source: source.into() }
+}
+
+/// The same for a path that the job or its image has named: what is wrong with the path itself is not the node's fault, or tenants could have nodes
+/// quarantined.
+pub(crate) fn doing_as_asked(doing: impl Into<String>) -> impl FnOnce(io::Error) -> SandboxError {
+    const OF_THE_PATH: [Errno; 6] =
+        [Errno::ENOENT, Errno::ENOTDIR, Errno::EISDIR, Errno::ELOOP, Errno::EACCES, Errno::ENAMETOOLONG];
+    let doing = doing.into();
+    move |source| match source.raw_os_error().map(Errno::from_raw) {
+        Some(errno) if !OF_THE_PATH.contains(&errno) => SandboxError::Os { doing, source },
+        _ => SandboxError::NotAsAsked { doing, why: source.to_string() },
+    }
 }
 
 impl Isolation {

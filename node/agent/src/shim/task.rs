@@ -6,6 +6,7 @@
 use super::child::{self, NoStart, Output};
 use super::tree;
 use crate::boottime;
+use crate::sandbox::SandboxError;
 use crate::sandbox::cgroup::TaskCgroups;
 use crate::sandbox::enter::{self, Entered, Failed, NoEntry, Standard, Step, Then};
 use crate::sandbox::member::Member;
@@ -62,7 +63,7 @@ impl<'a> Task<'a> {
         let by_node = |error: &dyn std::fmt::Display| NoStart::by_node(error.to_string());
         let for_notes = stderr.try_clone().map_err(|error| by_node(&error))?;
         let stdin = File::open("/dev/null").map_err(|error| by_node(&error))?;
-        let member = Member::join(isolation).map_err(|error| by_node(&error))?;
+        let member = Member::join(isolation).map_err(no_sandbox)?;
         let cgroups = TaskCgroups::of(&isolation.cgroups, spec.key);
         let task = enter::Task {
             key: spec.key,
@@ -162,6 +163,14 @@ fn no_start(error: NoEntry, record: &LaunchRecord) -> NoStart {
         NoEntry::Step(Failed { step: Step::Execute, error }) => {
             NoStart::executing(command_of(record).first().map_or("", String::as_str), &error)
         }
-        other => NoStart::by_node(other.to_string()),
+        NoEntry::Prepare(error) => no_sandbox(error),
+        other @ NoEntry::Step(_) => NoStart::by_node(other.to_string()),
+    }
+}
+
+fn no_sandbox(error: SandboxError) -> NoStart {
+    match error {
+        SandboxError::NotAsAsked { .. } => NoStart::by_job(error.to_string()),
+        _ => NoStart::by_node(error.to_string()),
     }
 }

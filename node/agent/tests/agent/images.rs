@@ -266,21 +266,36 @@ async fn links_of_an_image_lead_to_nothing_of_the_host_and_onto_nothing_of_the_s
         mounts: vec![mount(&site, &site.path("shared/out"), "/trap/sub", false)],
         ..in_image(2, &image, ":")
     };
-    let (reason, _) = refused(&bench, task).await;
-    assert!(reason.contains("a symbolic link is in its place"), "{reason}");
+    let (reason, by_node) = refused(&bench, task).await;
+    assert!(!by_node && reason.contains("a symbolic link is in its place"), "{reason}");
     // Nothing is made in a folder of the host either, though root could.
     let nested = vec![
         mount(&site, &site.path("shared/out"), "/data", false),
         mount(&site, &site.path("shared/out"), "/data/sub/er", true),
     ];
-    let (reason, _) = refused(&bench, TaskSpec { mounts: nested, ..in_image(4, &image, ":") }).await;
-    assert!(reason.contains("none can be made"), "{reason}");
+    let (reason, by_node) = refused(&bench, TaskSpec { mounts: nested, ..in_image(4, &image, ":") }).await;
+    assert!(!by_node && reason.contains("none can be made"), "{reason}");
     assert_eq!(std::fs::read_dir(site.path("shared/out")).expect("there").count(), 0);
     // An image that is a link out of its folder is none.
     symlink("/", site.path("images/host")).expect("made");
     let host = TaskImage { image: format!("dir:{}", site.path("images/host").display()), ..image };
     let (reason, by_node) = refused(&bench, in_image(3, &host, "cat /etc/shadow")).await;
     assert!(!by_node && reason.contains("leads out of the folder"), "{reason}");
+}
+
+/// Some images keep their configuration elsewhere. Nobody shall be able to have nodes quarantined by such an image.
+#[tokio::test]
+async fn an_image_whose_etc_is_a_link_runs_and_keeps_its_own() {
+    let Some(site) = full_site() else { return };
+    let bench = site.open().await;
+    let image = folder_image(&site);
+    let root = site.path("images/one");
+    std::fs::rename(root.join("etc"), root.join("etc-of-image")).expect("renamed");
+    symlink("etc-of-image", root.join("etc")).expect("made");
+    assert_eq!(
+        said(&bench, in_image(1, &image, "cat /etc/os-release; ls /etc")).await,
+        "ID=of-the-image\nos-release\n"
+    );
 }
 
 #[tokio::test]
