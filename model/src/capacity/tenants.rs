@@ -124,11 +124,14 @@ impl Capacity {
         self.tenants.insert(tenant.id, new);
     }
 
-    /// Gives a tenant another max and leaves the rest of it as it is.
-    pub fn set_max(&mut self, id: TenantId, max: Limits) {
-        if let Some(at) = self.tenants.get_mut(&id) {
-            at.max = max;
-        }
+    /// Changes the limits of a tenant and leaves its place, its rules against neighbours and its use as they are.
+    pub fn edit_tenant(&mut self, id: TenantId, edit: impl FnOnce(&mut TenantUse)) {
+        let Some(mut at) = self.tenants.get(&id).cloned() else { return };
+        let (before, kept) = ((at.parent, at.guarantee), at.keeps_any());
+        edit(&mut at);
+        self.change_floors(id, Some(before), Some((at.parent, at.guarantee)));
+        self.accounts.count_lender(kept, at.keeps_any());
+        self.tenants.insert(id, at);
     }
 
     /// Takes a tenant out; it must have nothing in use and no children.

@@ -83,7 +83,10 @@ async fn an_explanation_names_who_is_in_the_way_and_the_moves_that_help() {
         node: "n1".to_owned(),
         movable: true,
         nodes: 1,
-        text: format!("job {} holds 4 GPUs on n1, movable", ids[0]),
+        text: format!(
+            "job {} holds 4 GPUs on n1, movable, may not be preempted: it has the same tenant and no lower priority",
+            ids[0]
+        ),
     };
     assert_eq!(reason.blockers, [expected]);
     let moves = said.moves.expect("moves would start it");

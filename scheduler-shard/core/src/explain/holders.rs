@@ -6,9 +6,11 @@
 
 use super::supply::{self, has_model};
 use super::trial::Trial;
+use super::words::span;
 use crate::fleet::index::{GROUP_LEVELS, group_of};
 use crate::job_class::{JobClass, Offer};
 use crate::policy::if_ended::IfEnded;
+use crate::policy::reclaim::{Protection, protection};
 use crate::search::Ask;
 use crate::view::{Known, View};
 use muster_model::capacity::NodeUse;
@@ -38,18 +40,34 @@ pub struct Blocker {
     pub nodes: u64,
     /// Whether it may be moved.
     pub movable: bool,
+    /// Why the waiting job may not preempt it; none where it may.
+    pub protection: Option<Protection>,
 }
 
 impl Blocker {
-    /// For people: `job 12 holds 16 GPUs on 2 nodes (node-0003, ...)`.
+    /// For people: `job 12 holds 16 GPUs on 2 nodes (node-0003, ...), may not be preempted: it stands on a guarantee`.
     #[must_use]
     pub fn text(&self) -> String {
         let held = if self.cards == 1 { "1 GPU".to_owned() } else { format!("{} GPUs", self.cards) };
         let movable = if self.movable { ", movable" } else { "" };
+        let protection = self.protection.map(|why| format!(", may not be preempted: {}", protected(why)));
+        let rest = format!("{movable}{}", protection.unwrap_or_default());
         match self.nodes {
-            0 | 1 => format!("job {} holds {held} on {}{movable}", self.job, self.node),
-            nodes => format!("job {} holds {held} on {nodes} nodes ({}, ...){movable}", self.job, self.node),
+            0 | 1 => format!("job {} holds {held} on {}{rest}", self.job, self.node),
+            nodes => format!("job {} holds {held} on {nodes} nodes ({}, ...){rest}", self.job, self.node),
         }
+    }
+}
+
+fn protected(why: Protection) -> String {
+    match why {
+        Protection::Guaranteed => "it stands on a guarantee".to_owned(),
+        Protection::Priority => "it has the same tenant and no lower priority".to_owned(),
+        Protection::NotCovered => "no guarantee covers the waiting job".to_owned(),
+        Protection::WithinGuarantee => "its side of the tree is within its guarantee".to_owned(),
+        Protection::CoolingDown { left_ms } => format!("its cool-down ends in {}", span(left_ms)),
+        Protection::TooOften { preemptions } => format!("it was preempted {preemptions} times already"),
+        Protection::Barred => "the waiting job has failed too often after it preempted others".to_owned(),
     }
 }
 
@@ -166,8 +184,8 @@ fn in_place(ask: &Ask<'_>, there: &NodeUse, key: &Key) -> (u64, u64) {
 pub(super) fn largest(view: &View, ask: &Ask<'_>) -> Vec<Blocker> {
     let places = places(view, ask);
     let place = places.iter().find(|place| !place.holders.is_empty());
-    let holders = place.map(HeldPlace::largest_first).unwrap_or_default();
-    holders.into_iter().take(HOLDERS_MAX).filter_map(|(id, held)| named(view, id, held)).collect()
+    let holders = place.into_iter().flat_map(|place| &place.holders);
+    named(view, holders.filter_map(|(id, held)| Some((view.allocation(*id)?.job, held.clone()))))
 }
 
 /// Everybody who holds what the job lacks: place by place, those where it lacks least first, and in each the largest first.
@@ -186,28 +204,42 @@ pub(super) fn in_order(view: &View, ask: &Ask<'_>) -> Vec<JobId> {
 
 /// What these jobs hold, those of most first.
 pub(super) fn of_jobs(view: &View, jobs: &[JobId]) -> Vec<Blocker> {
-    let mut holders: Vec<Blocker> = Vec::new();
-    for held in view.held().filter(|held| jobs.contains(&held.job)) {
-        let mut of = Held::default();
-        for task in &held.tasks {
-            of.cards += task.devices.len() as u64;
-            of.tasks += 1;
-            of.nodes.insert(task.node);
-        }
-        holders.extend(named(view, held.id, &of));
-    }
-    holders.sort_by_key(|held| (Reverse(held.cards), held.job));
-    holders.truncate(HOLDERS_MAX);
-    holders
+    let held = view.held().filter(|held| jobs.contains(&held.job)).map(|held| {
+        let cards = held.tasks.iter().map(|task| task.devices.len() as u64).sum();
+        let nodes = held.tasks.iter().map(|task| task.node).collect();
+        (held.job, Held { cards, tasks: held.tasks.len() as u64, nodes })
+    });
+    named(view, held)
 }
 
-fn named(view: &View, id: AllocationId, held: &Held) -> Option<Blocker> {
-    let job = view.allocation(id)?.job;
+/// What each job holds with all of its allocations, those of most first.
+fn named(view: &View, held: impl Iterator<Item = (JobId, Held)>) -> Vec<Blocker> {
+    let mut by_job: BTreeMap<JobId, Held> = BTreeMap::new();
+    for (job, more) in held {
+        let of = by_job.entry(job).or_default();
+        (of.cards, of.tasks) = (of.cards + more.cards, of.tasks + more.tasks);
+        of.nodes.extend(more.nodes);
+    }
+    let mut holders: Vec<(JobId, Held)> = by_job.into_iter().collect();
+    holders.sort_by_key(|(job, held)| (Reverse(held.cards), Reverse(held.tasks), *job));
+    holders.truncate(HOLDERS_MAX);
+    holders.into_iter().map(|(job, held)| blocker(view, job, &held)).collect()
+}
+
+fn blocker(view: &View, job: JobId, held: &Held) -> Blocker {
     let first = held.nodes.first().and_then(|node| view.fleet.capacity.nodes().get(node));
     let node = first.map(|there| there.node.spec.name.clone()).unwrap_or_default();
     let movable = view.jobs.get(job.0).is_some_and(|job| job.movable.is_some());
     let cards = if held.cards > 0 { held.cards } else { held.tasks };
-    Some(Blocker { job, cards, node, nodes: held.nodes.len() as u64, movable })
+    Blocker { job, cards, node, nodes: held.nodes.len() as u64, movable, protection: None }
+}
+
+/// Says of each holder why the job may not preempt it.
+pub(super) fn protect(view: &View, job: &Known, offer: &Offer, now_ms: u64, holders: &mut [Blocker]) {
+    for holder in holders {
+        let least = view.held().find(|held| held.job == holder.job && !held.is_growth);
+        holder.protection = least.and_then(|held| protection(view, (job, offer), held, now_ms));
+    }
 }
 
 /// The fewest jobs found whose end gives the job a place.
@@ -263,6 +295,8 @@ pub(super) fn fewest(trial: &mut Trial, offer: &Offer, holders: Vec<Arc<Allocati
         }
     }
     let mut jobs: Vec<JobId> = ended.into_iter().map(|held| held.job).collect();
+    // Growth of an elastic gang is an allocation of its own.
     jobs.sort_unstable();
+    jobs.dedup();
     (!jobs.is_empty()).then_some(jobs)
 }

@@ -11,6 +11,7 @@ mod anti_affinity;
 mod brief;
 mod claimed;
 mod diagnose;
+mod entitlement;
 mod estimate;
 mod holders;
 mod leaving;
@@ -30,6 +31,7 @@ mod trial;
 mod windows;
 mod words;
 
+pub use crate::policy::reclaim::Protection;
 pub use crate::view::ReservationFault;
 pub use anti_affinity::{AntiAffinityConflict, TooSpread};
 pub use brief::{Brief, brief};
@@ -169,8 +171,14 @@ fn on_model(trial: &mut Trial, job: &Known, class: &JobClass, offer: &Offer, gat
             }
             vec![Reason { remedies, ..Reason::of(why) }]
         }
-        Gate::NotLent(why, _) => vec![Reason::of(Why::NotLent(why))],
-        Gate::Trust => vec![Reason::of(Why::Untrusted)],
+        Gate::NotLent(why, _) => {
+            let remedies = Question { trial, job, class, offer }.past_not_lent(&why);
+            vec![Reason { remedies, ..Reason::of(Why::NotLent(why)) }]
+        }
+        Gate::Trust => {
+            let remedies = Question { trial, job, class, offer }.past_trust();
+            vec![Reason { remedies, ..Reason::of(Why::Untrusted) }]
+        }
         Gate::Reservation(fault) => no_reservation(trial, job, class, offer, fault),
         Gate::StarvationGuard(model, guard) => {
             let ask = trial.ask(job, class, offer.model);
@@ -217,7 +225,9 @@ fn no_place(trial: &mut Trial, job: &Known, class: &JobClass, offer: &Offer, mod
         _ => None,
     });
     let ask = trial.ask(job, class, model);
-    let holders = ending.filter(|holders| !holders.is_empty()).unwrap_or_else(|| holders::largest(&trial.view, &ask));
+    let ending = ending.filter(|holders| !holders.is_empty());
+    let mut holders = ending.unwrap_or_else(|| holders::largest(&trial.view, &ask));
+    holders::protect(&trial.view, job, offer, trial.now_ms, &mut holders);
     let mut reasons: Vec<Reason> = whys.into_iter().map(Reason::of).collect();
     if let Some(first) = reasons.first_mut() {
         first.remedies = remedies;

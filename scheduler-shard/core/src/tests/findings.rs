@@ -7,6 +7,9 @@ use muster_model::request::SharingMode;
 use muster_model::*;
 use std::collections::BTreeSet;
 
+/// What is told where a job of the same tenant and priority holds what is needed.
+const PRIORITY: &str = "raise its priority to 1: it may then preempt jobs of its own tenant";
+
 fn h100(names: &[&'static str]) -> Fleet {
     Fleet::new(names.iter().map(|name| Host::new(name, GpuModel::H100, 8)))
 }
@@ -51,7 +54,7 @@ fn a_job_that_is_held_back_for_a_starving_gang_is_told_for_whom() {
          started before it"
     );
     let fix = format!("wait until job {gang_of_three} has ended, or cancel it");
-    says(&first(&fleet, small), "starvation_guard", &text, &[&fix]);
+    says(&first(&fleet, small), "starvation_guard", &text, &[&fix, "raise the guarantee of org to 1 h100"]);
     // Done as it says.
     fleet.cancel(gang_of_three);
     fleet.settle();
@@ -138,7 +141,7 @@ fn a_gang_of_two_nodes_is_told_who_must_end() {
     fleet.settle();
     let fix = format!("wait until job {small} has ended, or cancel it");
     let text = "15 of 16 h100 are free in cell cell-1; 16 h100 needed";
-    says(&first(&fleet, job), "no_free_gpus", text, &["request 1 task instead of 2", &fix]);
+    says(&first(&fleet, job), "no_free_gpus", text, &["request 1 task instead of 2", &fix, PRIORITY]);
 }
 
 /// "ask for less CPU" was told to a job that had asked for none.
@@ -156,7 +159,7 @@ fn scattered_cards_are_not_blamed_on_cpu() {
     });
     fleet.settle();
     let text = "6 h100 are free in cell cell-1, at most 3 on one node: room for 0 tasks of 4 h100 each, 1 task needed";
-    says(&first(&fleet, job), "nodes_too_full", text, &["wait until job 1 has ended, or cancel it"]);
+    says(&first(&fleet, job), "nodes_too_full", text, &["wait until job 1 has ended, or cancel it", PRIORITY]);
 }
 
 #[test]
@@ -168,7 +171,7 @@ fn cpu_that_is_short_is_told_with_its_figures() {
         .submit(JobSpec { request: request::TaskRequest { cpu_milli: 16_000, ..gang(1, 1).request }, ..gang(1, 1) });
     fleet.settle();
     let text = "h100 are free in cell cell-1, but their nodes lack CPUs or memory: a has 7 h100 and 4 of 64 CPUs free; each task needs 16 CPUs";
-    let fixes = ["request at most 4 CPUs for each task", "wait until job 1 has ended, or cancel it"];
+    let fixes = ["request at most 4 CPUs for each task", "wait until job 1 has ended, or cancel it", PRIORITY];
     says(&first(&fleet, job), "host_too_full", text, &fixes);
 }
 
@@ -199,7 +202,10 @@ fn who_holds_cards_on_several_nodes_is_told_with_their_number() {
     let job = fleet.submit(gang(1, 8));
     fleet.settle();
     let held: Vec<String> = first(&fleet, job).holders.iter().map(|held| held.text()).collect();
-    assert_eq!(held, ["job 1 holds 16 GPUs on 2 nodes (a, ...)"]);
+    assert_eq!(
+        held,
+        ["job 1 holds 16 GPUs on 2 nodes (a, ...), may not be preempted: it has the same tenant and no lower priority"]
+    );
 }
 
 #[test]

@@ -145,7 +145,10 @@ fn holders_and_position_are_named() {
     assert_eq!(explain(&fleet.view, second, 0).expect("live").position, Some(0));
     let figures = said.reasons[0].figures();
     assert_eq!(figures["needed"], "4");
-    assert_eq!(figures["holder_1"], "job 1 holds 3 GPUs on a");
+    assert_eq!(
+        figures["holder_1"],
+        "job 1 holds 3 GPUs on a, may not be preempted: it has the same tenant and no lower priority"
+    );
     let running = explain(&fleet.view, JobId(1), 0).expect("live");
     assert_eq!((running.phase, running.reasons.len()), ("starting", 0));
     assert_eq!(explain(&fleet.view, JobId(77), 0), None);

@@ -6,9 +6,8 @@ use super::{Known, View};
 use crate::job_class::JobClass;
 use crate::queue::CellQueue;
 use crate::queue::backoff::Backoff;
-use muster_model::{
-    Allocation, AllocationId, CellId, JobId, Key, Limits, Node, NodeHealth, NodeId, NodeNotes, TenantId,
-};
+use muster_model::capacity::TenantUse;
+use muster_model::{Allocation, AllocationId, CellId, JobId, Key, Node, NodeHealth, NodeId, NodeNotes, TenantId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -117,11 +116,31 @@ impl View {
         self.promote();
     }
 
-    /// The tenant has this max from now on.
-    pub(crate) fn set_max(&mut self, id: TenantId, max: Limits) {
-        self.fleet.capacity.set_max(id, max);
+    /// The tenant has other limits from now on; what it uses stays charged.
+    pub(crate) fn edit_tenant(&mut self, id: TenantId, edit: impl FnOnce(&mut TenantUse)) {
+        self.fleet.capacity.edit_tenant(id, edit);
         self.forget_orders();
         self.relieved(id);
+        self.queues.values_mut().for_each(CellQueue::wake_by_guarantees);
+        self.wake_not_lent();
+        self.reclaims_tried.clear();
+    }
+
+    /// Nobody was offered to another cell in vain. A job preempts only when no other cell may take it; what this shard remembers of that, the next one
+    /// does not know.
+    pub(crate) fn forget_what_was_offered(&mut self) {
+        self.not_offered_until.clear();
+    }
+
+    /// The waiting job has this priority from now on.
+    pub(crate) fn set_priority(&mut self, id: JobId, priority: i32) {
+        let Some(old) = self.jobs.get(id.0).cloned() else { return };
+        let job = Arc::new(Known { queue_key: old.queue_key.with_priority(priority), ..Known::clone(&old) });
+        self.unqueue(&old);
+        self.note_bypass(Some(&old), Some(&job));
+        self.jobs.insert(id.0, job.clone());
+        self.enqueue(&job);
+        self.reclaims_tried.clear();
     }
 
     /// The node takes new work from now on.

@@ -35,6 +35,59 @@ pub(super) enum Verdict {
     Protected,
 }
 
+/// Why a job may not preempt what another holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// A floor account pays for it.
+    Guaranteed,
+    /// It is of the same tenant, and its priority is no lower.
+    Priority,
+    /// It is burst, but no floor account covers the job, nor is the job's priority class marked over its class.
+    NotCovered,
+    /// It is burst, but the use of its side, below the lowest common ancestor, is within its guarantee.
+    WithinGuarantee,
+    /// Its cool-down ends then.
+    CoolingDown {
+        /// In milliseconds from now.
+        left_ms: u64,
+    },
+    /// Its pool allows no more preemptions of one job.
+    TooOften {
+        /// How often it was preempted.
+        preemptions: u32,
+    },
+    /// The job has lost the right to preempt.
+    Barred,
+}
+
+/// Why `job` may not preempt `held`, by the rules of the pass; none where it may.
+pub(crate) fn protection(
+    view: &View,
+    (job, offer): (&Known, &Offer),
+    held: &Allocation,
+    now_ms: u64,
+) -> Option<Protection> {
+    let asks = Asks::of(view, job, offer, now_ms);
+    if job.barred {
+        return Some(Protection::Barred);
+    }
+    let by_priority = held.tenant == job.tenant;
+    let why_not_by_right = || match held.account() {
+        _ if by_priority => Protection::Priority,
+        Some(_) => Protection::Guaranteed,
+        None if asks.covered => Protection::WithinGuarantee,
+        None => Protection::NotCovered,
+    };
+    match asks.judge(view, held, &mut BTreeMap::new()) {
+        Verdict::Legal => None,
+        Verdict::CoolingDown { until_ms } => Some(Protection::CoolingDown { left_ms: until_ms.saturating_sub(now_ms) }),
+        Verdict::Protected if asks.by_right(view, held, &mut BTreeMap::new()) => {
+            Some(Protection::TooOften { preemptions: view.jobs.get(held.job.0).map_or(0, |job| job.preemptions) })
+        }
+        Verdict::Protected => Some(why_not_by_right()),
+    }
+}
+
 /// A victim's tenant, whether the victim frees GPUs, CPU and memory that are asked for, and whether it is growth: whether its side may be
 /// reclaimed from goes by these.
 pub(super) type Side = (TenantId, [bool; 4]);
@@ -57,6 +110,15 @@ impl<'a> Asks<'a> {
     /// floor covers, and one of lower priority whose class the job's class is marked over. `sides`: what was found of sides since something ended
     /// last.
     pub(super) fn judge(&self, view: &View, held: &Allocation, sides: &mut BTreeMap<Side, bool>) -> Verdict {
+        match self.by_right(view, held, sides) {
+            false => Verdict::Protected,
+            true if self.pools_matter => self.by_pools(view, held, held.account().is_none()),
+            true => Verdict::Legal,
+        }
+    }
+
+    /// The same without the pools' cool-downs and bounds.
+    fn by_right(&self, view: &View, held: &Allocation, sides: &mut BTreeMap<Side, bool>) -> bool {
         let capacity = &view.fleet.capacity;
         let burst = held.account().is_none();
         let lower = held.priority < self.priority;
@@ -64,14 +126,9 @@ impl<'a> Asks<'a> {
             let asked = (self.tenant, &self.offer.charge);
             *sides.entry(self.side(held)).or_insert_with(|| capacity.may_reclaim(&Ended::default(), asked, held))
         };
-        let by_right = held.tenant == self.tenant && lower
+        held.tenant == self.tenant && lower
             || burst && self.covered && reclaims()
-            || burst && lower && self.is_marked(view, held);
-        match by_right {
-            false => Verdict::Protected,
-            true if self.pools_matter => self.by_pools(view, held, burst),
-            true => Verdict::Legal,
-        }
+            || burst && lower && self.is_marked(view, held)
     }
 
     fn side(&self, held: &Allocation) -> Side {

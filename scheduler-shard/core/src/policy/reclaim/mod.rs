@@ -18,6 +18,8 @@ use crate::job_class::{JobClass, Offer};
 use crate::proposal::{Bounds, Plan, Proposal};
 use crate::search::Steps;
 use crate::view::{Known, View};
+pub use asks::Protection;
+pub(crate) use asks::protection;
 use asks::{Asks, Verdict};
 use due::{AGAIN_MS, candidates, put_off, rest, tried_in_vain};
 use muster_model::preemption::STOP_MS_MAX;
