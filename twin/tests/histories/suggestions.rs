@@ -63,7 +63,7 @@ fn make(state: &mut State, id: JobId, remedy: &Remedy, now_ms: u64) -> bool {
 }
 
 fn edit_tenant(state: &mut State, id: TenantId, now_ms: u64, edit: impl FnOnce(&mut Tenant)) -> bool {
-    let Some(mut tenant) = state.tenants.get(&id).map(|tenant| Tenant::clone(tenant)) else { return false };
+    let Some(mut tenant) = state.tenants.get(&id).cloned() else { return false };
     edit(&mut tenant);
     must(state, now_ms, vec![Command::ApplyTenants { tenants: vec![(&tenant).into()] }])
 }

@@ -4,7 +4,7 @@
 //! task can signal it, and the kernel shields it from signals of its own namespace; it keeps no descriptor but the pipe that tells it that
 //! the shims live; before it is up nobody enters.
 
-use super::member::{InitRecord, SandboxFolder, say_up};
+use super::member::{InitRecord, NOT_AS_ASKED, SandboxFolder, say_up};
 use super::{SandboxError, doing, driver_params, mounts, namespaces, sys};
 use crate::ready;
 use crate::task_folder::record::Isolation;
@@ -17,9 +17,6 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-
-/// The exit status of a program that could not make a sandbox because of what the job asked for, or of what its image holds.
-pub(super) const NOT_AS_ASKED: i32 = 3;
 
 /// What the init says when it has made the mounts, or could not.
 #[derive(Debug, Serialize, Deserialize)]

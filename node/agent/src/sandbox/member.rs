@@ -11,7 +11,6 @@
 //! What must stay true: a shim that dies in any way lets go of all of it, so the init ends with the last one whether or not an agent is there; the
 //! last one that leaves in order waits until the init is gone, and with it every process of the sandbox.
 
-use super::init::NOT_AS_ASKED;
 use super::{SandboxError, doing, sys};
 use crate::pidfd::PidFd;
 use crate::task_folder::record::Isolation;
@@ -34,6 +33,8 @@ pub(crate) const PROBE_ARGUMENT: &str = "--probe";
 pub(crate) const INIT_ARGUMENT: &str = "--sandbox";
 /// An init is up within milliseconds; on a machine that swaps perhaps in a second.
 const UP_WITHIN: Duration = Duration::from_secs(15);
+/// The exit status of a program that could not make a sandbox because of what the job asked for, or of what its image holds.
+pub(super) const NOT_AS_ASKED: i32 = 3;
 /// Killed processes go within a millisecond or so.
 const REAP_EVERY: Duration = Duration::from_millis(1);
 

@@ -5,10 +5,11 @@
 
 use super::remedies::Question;
 use super::remedy::{Change, Remedy};
+use super::words::as_written;
+use muster_model::TenantId;
 use muster_model::bounds::PRIORITY_MAX;
 use muster_model::capacity::{Capacity, NotLent};
 use muster_model::resources::Resource;
-use muster_model::{GpuModel, GpuUnits, TenantId};
 use std::collections::BTreeSet;
 
 /// Priorities that are tried, from the lowest: each is played twice.
@@ -110,24 +111,4 @@ fn raised_guarantees(
     // Those above first, as they have to be applied.
     changes.reverse();
     Some(changes)
-}
-
-/// A limit as it can be written: hundredths of a card, tenths of a CPU.
-pub(super) fn as_written(resource: Resource, amount: u64) -> u64 {
-    match resource {
-        Resource::Gpu(_) => amount.next_multiple_of(GpuUnits::CARD.0 / 100),
-        Resource::Cpu => amount.next_multiple_of(100),
-        Resource::Memory => amount,
-    }
-}
-
-impl Change {
-    /// `h100`, `CPU`, `memory`.
-    pub(super) fn resource_word(resource: Resource) -> String {
-        match resource {
-            Resource::Gpu(model) => GpuModel::to_string(&model),
-            Resource::Cpu => "CPU".to_owned(),
-            Resource::Memory => "memory".to_owned(),
-        }
-    }
 }

@@ -3,13 +3,13 @@
 //! What must stay true: nothing is told that was not played through: each remedy is made on a copy of the trial and the job starts there, with
 //! all who wait beside it. Its work is bounded by the models and levels there are, by the steps of the trial, and by a few copies.
 
-use super::entitlement::as_written;
 use super::holders;
 use super::lift::Lift;
 use super::reason::Why;
 use super::remedy::{Change, Remedy, ToOpen, add_model, raised};
 use super::supply::{ClosedNode, Supply};
 use super::trial::Trial;
+use super::words::as_written;
 use crate::job_class::{JobClass, Offer};
 use crate::policy::gate::Gate;
 use crate::view::Known;

@@ -3,7 +3,7 @@
 //! What must stay true: a remedy is told only after the change was made on a copy and the job started there ([`super::trial`]).
 
 use super::supply::ClosedNode;
-use super::words::{amount, cpus, joined, listed, memory, span, tasks};
+use super::words::{amount, cpus, joined, listed, memory, resource_word, span, tasks};
 use crate::job_class::ClassKey;
 use muster_model::resources::Resource;
 use muster_model::{
@@ -177,7 +177,7 @@ impl Change {
                 format!("raise the guarantee of {path} to {}", amount(*resource, *to))
             }
             Change::Lend { path, resource, .. } => {
-                format!("let {path} lend its idle guarantee of {}", Change::resource_word(*resource))
+                format!("let {path} lend its idle guarantee of {}", resource_word(*resource))
             }
             Change::Trust { path, .. } => format!("set the trust of {path} to trusted"),
             Change::Priority(priority) => {

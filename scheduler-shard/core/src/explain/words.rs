@@ -11,6 +11,24 @@ pub(super) fn amount(resource: Resource, value: u64) -> String {
     resource.in_words(value)
 }
 
+/// `h100`, `CPU`, `memory`.
+pub(super) fn resource_word(resource: Resource) -> String {
+    match resource {
+        Resource::Gpu(model) => model.to_string(),
+        Resource::Cpu => "CPU".to_owned(),
+        Resource::Memory => "memory".to_owned(),
+    }
+}
+
+/// A limit as it can be written: hundredths of a card, tenths of a CPU.
+pub(super) fn as_written(resource: Resource, amount: u64) -> u64 {
+    match resource {
+        Resource::Gpu(_) => amount.next_multiple_of(GpuUnits::CARD.0 / 100),
+        Resource::Cpu => amount.next_multiple_of(100),
+        Resource::Memory => amount,
+    }
+}
+
 /// The same without its unit.
 pub(super) fn bare(resource: Resource, value: u64) -> String {
     match resource {
