@@ -5,13 +5,14 @@
 //! gangs reservations, and starts what fits or is over in time. Later passes follow one change each. Nothing that is bound on a reserved node may
 //! outlast the reservation; that is checked by hand.
 
-use crate::decisions::fleet::{self, CARDS, CELL, TENANTS};
+use crate::decisions::Tenants;
+use crate::decisions::fleet::{self, CARDS, CELL};
 use crate::table::{self, Row, Table};
 use anyhow::{Context, Result, ensure};
 use muster_model::Binding;
 use muster_model::{
-    AllocationId, Change, DeviceRequest, Job, JobId, JobSpec, Key, NodeId, Object, Reservation, TenantId,
-    TopologyLevel, ValidJobSpec,
+    AllocationId, Change, DeviceRequest, Job, JobId, JobSpec, Key, NodeId, Object, Reservation, TopologyLevel,
+    ValidJobSpec,
 };
 use muster_scheduler_core::{Bounds, Plan, Proposal, RESERVATIONS_MAX, View, plan};
 use rand::seq::SliceRandom;
@@ -39,6 +40,8 @@ pub struct Options {
     pub nodes: Vec<u32>,
     /// Jobs that wait.
     pub waiting: u32,
+    /// Who submits.
+    pub tenants: Tenants,
     /// Seed of the mix.
     pub seed: u64,
 }
@@ -50,7 +53,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
     for &nodes in &options.nodes {
-        let mut bench = Bench::full(nodes, options.seed)?;
+        let mut bench = Bench::full(nodes, options.tenants, options.seed)?;
         bench.end_some();
         let lines = bench.wait(options.waiting)?;
         // What filling left behind is over.
@@ -75,6 +78,7 @@ struct Sum {
 
 struct Bench {
     view: View,
+    tenants: Tenants,
     chance: ChaCha8Rng,
     now_ms: u64,
     next: u64,
@@ -85,9 +89,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn full(nodes: u32, seed: u64) -> Result<Self> {
+    fn full(nodes: u32, tenants: Tenants, seed: u64) -> Result<Self> {
         let mut bench = Bench {
-            view: fleet::view(nodes),
+            view: fleet::view_of(nodes, tenants),
+            tenants,
             chance: ChaCha8Rng::seed_from_u64(seed),
             now_ms: NOW_MS,
             next: 0,
@@ -130,7 +135,7 @@ impl Bench {
 
     fn arrive(&mut self, spec: ValidJobSpec) -> JobId {
         self.next += 1;
-        let job = fleet::job(JobId(self.next), TenantId(self.chance.gen_range(1..=TENANTS)), spec);
+        let job = fleet::job(JobId(self.next), self.tenants.any(&mut self.chance), spec);
         self.view.absorb(Change::put(Object::Job(job.clone())));
         self.jobs.insert(job.id, job);
         JobId(self.next)
@@ -278,7 +283,10 @@ impl Bench {
             _ => "at no time".to_owned(),
         };
         Ok(Row::new(
-            format!("S4 first pass over {waiting} pending jobs ({lines} kinds), {nodes} nodes × 8, {free} GPUs free"),
+            format!(
+                "S4 first pass over {waiting} pending jobs ({lines} kinds){}, {nodes} nodes × 8, {free} GPUs free",
+                self.tenants.in_words()
+            ),
             format!(
                 "{:.0} ms in {} passes: {} decisions, {} started, {} of at most {RESERVATIONS_MAX} \
                  gangs with a reservation {range}",

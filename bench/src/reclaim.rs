@@ -4,7 +4,8 @@
 //! a guarantee then comes to wait. Measured is the pass from its arrival to the proposal: order, search for victims, proof, restoring those that
 //! are not needed. Each round begins with the same view and another gang.
 
-use crate::decisions::fleet::{self, CARDS, CELL, TENANTS};
+use crate::decisions::Tenants;
+use crate::decisions::fleet::{self, CARDS, CELL};
 use crate::table::{Row, Table, percentile};
 use anyhow::{Context, Result, ensure};
 use muster_model::{
@@ -22,8 +23,6 @@ const NOW_MS: u64 = 1_000_000_000_000;
 const DAY_MS: u64 = 86_400_000;
 /// Cards of the jobs that run: 30,000 jobs fill 50,000 cards.
 const SIZES: [u32; 7] = [1, 1, 1, 1, 2, 2, 4];
-/// The tenant that is guaranteed something.
-const OWNER: TenantId = TenantId(TENANTS + 1);
 
 /// How to run it.
 #[derive(Clone, Debug)]
@@ -36,6 +35,8 @@ pub struct Options {
     pub rounds: u32,
     /// Seed of what runs.
     pub seed: u64,
+    /// Whose burst jobs run.
+    pub tenants: Tenants,
 }
 
 /// Runs every size and gives the table.
@@ -45,7 +46,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Vec<Table>> {
     let mut rows = Vec::new();
     for &nodes in &options.nodes {
-        let (view, running) = full(nodes, options.seed)?;
+        let (view, running) = full(nodes, options.tenants, options.seed)?;
         for level in [None, Some(TopologyLevel::Block)] {
             rows.push(measure(&view, nodes, running, level, options)?);
         }
@@ -62,7 +63,7 @@ fn measure(view: &View, nodes: u32, running: u64, level: Option<TopologyLevel>, 
         spec.topology.required = level;
         let spec = spec.validate().ok().context("the gang is valid")?;
         let id = JobId(10_000_000 + u64::from(round));
-        view.absorb(Change::put(Object::Job(fleet::job(id, OWNER, spec))));
+        view.absorb(Change::put(Object::Job(fleet::job(id, options.tenants.unused(), spec))));
         let begin = Instant::now();
         let found = plan(&mut view, CELL, &Bounds::default(), NOW_MS);
         took_us.push(begin.elapsed().as_micros() as u64);
@@ -79,7 +80,8 @@ fn measure(view: &View, nodes: u32, running: u64, level: Option<TopologyLevel>, 
     let (cards, most) = (options.tasks * CARDS, took_us.last().copied().unwrap_or_default() as f64 / 1_000.0);
     let block = if level.is_some() { ", in one block" } else { "" };
     let what = format!(
-        "{cards}-GPU gang{block}: {nodes} nodes, {running} burst jobs, {} victims",
+        "{cards}-GPU gang{block}: {nodes} nodes, {running} burst jobs{}, {} victims",
+        options.tenants.in_words(),
         percentile(&victims_of, 0.5)
     );
     let measured = format!("p50 {:.1} ms, p90 {:.1}, max {most:.1}", ms(0.5), ms(0.9));
@@ -92,11 +94,13 @@ fn measure(view: &View, nodes: u32, running: u64, level: Option<TopologyLevel>, 
 }
 
 /// A fleet whose every card is held, and the number of its jobs.
-fn full(nodes: u32, seed: u64) -> Result<(View, u64)> {
-    let mut view = fleet::view(nodes);
+fn full(nodes: u32, tenants: Tenants, seed: u64) -> Result<(View, u64)> {
+    let mut view = fleet::view_of(nodes, tenants);
+    // The tenant that is guaranteed something.
+    let owner = tenants.unused();
     let cards = u64::from(nodes) * u64::from(CARDS);
     let guarantee = ResourceVec::of_gpu(GpuModel::H100, GpuUnits::cards(cards / 2));
-    view.absorb(Change::put(Object::Tenant(Tenant { guarantee, ..Tenant::usual(OWNER, "owner") })));
+    view.absorb(Change::put(Object::Tenant(Tenant { guarantee, ..Tenant::usual(owner, "owner") })));
     let mut chance = ChaCha8Rng::seed_from_u64(seed);
     let mut next = 0;
     for node in 1..=nodes {
@@ -106,7 +110,7 @@ fn full(nodes: u32, seed: u64) -> Result<(View, u64)> {
             next += 1;
             let devices = (gpu..gpu + size).map(|gpu| DeviceHold { gpu: gpu as u16, mode: HoldMode::Whole }).collect();
             let task = TaskPlacement { node: NodeId(node), devices };
-            let tenant = TenantId(chance.gen_range(1..=TENANTS));
+            let tenant = tenants.any(&mut chance);
             let bound_ms = NOW_MS - chance.gen_range(0..DAY_MS);
             start(&mut view, (next, tenant), (size, task), bound_ms)?;
             gpu += size;

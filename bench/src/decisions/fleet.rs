@@ -9,6 +9,7 @@ use muster_model::{
     Allocation, Cell, Change, DeviceRequest, Gpu, GpuModel, Job, JobPhase, JobSpec, Node, Object, Tenant, ValidJobSpec,
 };
 use muster_scheduler_core::View;
+use rand::Rng;
 
 /// The one cell.
 pub(crate) const CELL: CellId = CellId(1);
@@ -17,11 +18,64 @@ pub(crate) const TENANTS: u32 = 300;
 /// Cards of a node.
 pub(crate) const CARDS: u32 = 8;
 
+/// Who submits: teams side by side, and users below them who submit in their place.
+#[derive(Clone, Copy, Debug)]
+pub struct Tenants {
+    /// Tenants at the top of the tree, at least one.
+    pub teams: u32,
+    /// Tenants below the teams, in equal numbers; none: the teams submit themselves.
+    pub users: u32,
+}
+
+impl Default for Tenants {
+    fn default() -> Self {
+        Tenants { teams: TENANTS, users: 0 }
+    }
+}
+
+impl Tenants {
+    /// One of those that submit.
+    pub(crate) fn any(self, chance: &mut impl Rng) -> TenantId {
+        match self.users {
+            0 => TenantId(chance.gen_range(1..=self.teams)),
+            users => TenantId(self.teams + chance.gen_range(1..=users)),
+        }
+    }
+
+    /// An id that none of them has.
+    pub(crate) fn unused(self) -> TenantId {
+        TenantId(self.teams + self.users + 1)
+    }
+
+    /// For the text of a row: nothing where only teams submit.
+    pub(crate) fn in_words(self) -> String {
+        match self.users {
+            0 => String::new(),
+            users => format!(", {users} users of {} teams", self.teams),
+        }
+    }
+
+    fn all(self) -> impl Iterator<Item = Tenant> {
+        let teams = (1..=self.teams).map(|id| Tenant::usual(TenantId(id), &format!("t{id}")));
+        let users = (0..self.users).map(move |user| {
+            let team = TenantId(1 + user % self.teams);
+            let path = format!("t{team}/u{user}");
+            Tenant { parent: Some(team), ..Tenant::usual(TenantId(self.teams + 1 + user), &path) }
+        });
+        teams.chain(users)
+    }
+}
+
 /// A view of `nodes` empty nodes.
 pub(crate) fn view(nodes: u32) -> View {
+    view_of(nodes, Tenants::default())
+}
+
+/// The same with these tenants.
+pub(crate) fn view_of(nodes: u32, tenants: Tenants) -> View {
     let mut view = View::default();
-    for id in 1..=TENANTS {
-        view.absorb(Change::put(Object::Tenant(Tenant::usual(TenantId(id), &format!("t{id}")))));
+    for tenant in tenants.all() {
+        view.absorb(Change::put(Object::Tenant(tenant)));
     }
     let cell = Cell { id: CELL, name: "cell".into(), epoch: Epoch(1), holder: Some("bench".into()) };
     view.absorb(Change::put(Object::Cell(cell)));

@@ -13,6 +13,7 @@ use crate::table::{self, Row, Table};
 use anyhow::Result;
 use churn::Found;
 pub use churn::Mix;
+pub use fleet::Tenants;
 
 /// How to run it.
 #[derive(Clone, Debug)]

@@ -53,6 +53,9 @@ pub enum What {
         /// Seed of the random jobs
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Whose jobs they are
+        #[command(flatten)]
+        tenants: BenchTenants,
     },
     /// Time to find the victims for a large gang that a floor account covers, on a fleet full of burst jobs (S3; not part of `all`)
     Reclaim {
@@ -68,6 +71,9 @@ pub enum What {
         /// Seed of the jobs that run
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Whose jobs they are
+        #[command(flatten)]
+        tenants: BenchTenants,
     },
     /// Time of `muster plan` on a full fleet whose free GPUs are scattered (not part of `all`)
     Plans {
@@ -222,6 +228,17 @@ pub enum What {
     Quotas(Box<Quotas>),
 }
 
+/// The tenants whose jobs run and wait.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct BenchTenants {
+    /// Number of teams in the tenant tree
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub teams: u32,
+    /// Number of users in all teams together, each a tenant below its team; 0: the teams submit themselves
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub users: u32,
+}
+
 /// Replays of traces under quota trees that are made from their training days.
 #[derive(Clone, Debug, Args)]
 pub struct Quotas {
@@ -365,7 +382,12 @@ impl What {
     /// With its defaults.
     #[must_use]
     pub fn passes() -> Self {
-        What::Passes { nodes: vec![625, 6_250], waiting: 10_000, seed: 1 }
+        What::Passes {
+            nodes: vec![625, 6_250],
+            waiting: 10_000,
+            seed: 1,
+            tenants: BenchTenants { teams: 300, users: 0 },
+        }
     }
 
     /// With its defaults.

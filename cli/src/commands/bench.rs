@@ -1,6 +1,6 @@
 //! `muster bench`: hands the flags to the benchmarks.
 
-use crate::args::bench::{Bench, Packing, Quotas, What};
+use crate::args::bench::{Bench, BenchTenants, Packing, Quotas, What};
 use crate::failure::Failure;
 use crate::output::{Colour, Format, Out};
 use anyhow::Context;
@@ -50,11 +50,16 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
                 decisions::Options { nodes: nodes.clone(), decisions: *decisions, seed: *seed, mixes: mix.clone() };
             decisions::run(&options)
         }
-        What::Passes { nodes, waiting, seed } => {
-            passes::run(&passes::Options { nodes: nodes.clone(), waiting: *waiting, seed: *seed })
+        What::Passes { nodes, waiting, seed, tenants } => {
+            let BenchTenants { teams, users } = *tenants;
+            let tenants = decisions::Tenants { teams, users };
+            passes::run(&passes::Options { nodes: nodes.clone(), waiting: *waiting, seed: *seed, tenants })
         }
-        What::Reclaim { nodes, tasks, rounds, seed } => {
-            reclaim::run(&reclaim::Options { nodes: nodes.clone(), tasks: *tasks, rounds: *rounds, seed: *seed })
+        What::Reclaim { nodes, tasks, rounds, seed, tenants } => {
+            let BenchTenants { teams, users } = *tenants;
+            let tenants = decisions::Tenants { teams, users };
+            let (nodes, tasks) = (nodes.clone(), *tasks);
+            reclaim::run(&reclaim::Options { nodes, tasks, rounds: *rounds, seed: *seed, tenants })
         }
         What::Plans { nodes, share } => plans::run(nodes, *share),
         What::Submissions { clients, seconds, batch } => {

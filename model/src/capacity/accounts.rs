@@ -93,6 +93,13 @@ impl Capacity {
             self.accounts.freed.extend(parent);
         }
         self.accounts.freed.insert(id);
+        // Every account above a new place may cover what a tenant brings along as burst.
+        if let (Some((from, _)), Some((Some(to), _))) = (old, new)
+            && from != Some(to)
+        {
+            let above: Vec<TenantId> = self.line_of(to).map(|(above, _)| above).collect();
+            self.accounts.freed.extend(above);
+        }
         self.marks_may_change(short);
     }
 
@@ -266,19 +273,12 @@ impl Capacity {
         if self.accounts.not_lending == 0 {
             return Ok(());
         }
-        let mine: BTreeSet<TenantId> = self.line_of(tenant).map(|(id, _)| id).collect();
         for (resource, asked) in self.floored(charge) {
-            // One above it that keeps its guarantee from this tenant keeps this part too.
-            let keeps = |id: &TenantId, at: &TenantUse| {
-                let outside = |(above, _): &(TenantId, &TenantUse)| !mine.contains(above);
-                let mut kept_above = self.line_of(*id).skip(1).filter(outside);
-                !at.lends(resource) && !mine.contains(id) && kept_above.all(|(_, above)| above.lends(resource))
-            };
-            let idle = |(id, at): (&TenantId, &TenantUse)| {
-                let used = at.used.get(resource) - ended.of(&ended.used, *id, resource);
+            let idle = |(id, at): (TenantId, &TenantUse)| {
+                let used = at.used.get(resource) - ended.of(&ended.used, id, resource);
                 at.guarantee.get(resource).saturating_sub(used)
             };
-            let kept: u64 = self.tenants.iter().filter(|(id, at)| keeps(id, at)).map(idle).sum();
+            let kept: u64 = self.keepers(tenant, resource).map(idle).sum();
             let organisations = self.tenants.iter().filter(|(_, at)| at.parent.is_none());
             let used: u64 =
                 organisations.map(|(id, at)| at.used.get(resource) - ended.of(&ended.used, *id, resource)).sum();
@@ -288,6 +288,33 @@ impl Capacity {
             }
         }
         Ok(())
+    }
+
+    /// Tenants outside of the line of `tenant` that do not lend a resource: of several, one below the other, the highest, whose guarantee has the
+    /// others' in it.
+    fn keepers(&self, tenant: TenantId, resource: Resource) -> impl Iterator<Item = (TenantId, &TenantUse)> + '_ {
+        let mine: BTreeSet<TenantId> = self.line_of(tenant).map(|(id, _)| id).collect();
+        self.tenants.iter().map(|(id, at)| (*id, at)).filter(move |(id, at)| {
+            let outside = |(above, _): &(TenantId, &TenantUse)| !mine.contains(above);
+            let mut kept_above = self.line_of(*id).skip(1).filter(outside);
+            !at.lends(resource) && !mine.contains(id) && kept_above.all(|(_, above)| above.lends(resource))
+        })
+    }
+
+    /// Whether a charge could ever be granted: if nothing were in use, a floor account would cover it or it would leave free what others do not lend.
+    /// Nothing is kept free for a job for which this does not hold.
+    #[must_use]
+    pub fn could_be_lent(&self, tenant: TenantId, charge: &ResourceVec) -> bool {
+        if self.accounts.not_lending == 0 {
+            return true;
+        }
+        let mut floored = self.floored(charge);
+        let covers = |id: TenantId| self.floored(charge).all(|(resource, asked)| asked <= self.met(id, resource));
+        let lent = |(resource, asked): (Resource, u64)| {
+            let kept: u64 = self.keepers(tenant, resource).map(|(_, at)| at.guarantee.get(resource)).sum();
+            kept == 0 || kept + asked <= self.healthy().get(resource)
+        };
+        floored.all(lent) || self.line_of(tenant).any(|(id, _)| covers(id))
     }
 
     /// How long a burst allocation runs at least before it may be preempted: the longest cool-down of the pools that it stands in.

@@ -3,12 +3,13 @@
 //! What must stay true: nothing here uses the capacity ledger, the indexes or the rules of `plan`: use, accounts and cover are counted again from the
 //! objects. One function per law, named after it.
 
-use crate::moves;
+use crate::{moves, rich};
+use muster_model::node::NodeHealth;
 use muster_model::object::Key;
 use muster_model::resources::Resource;
 use muster_model::{
-    Allocation, AllocationId, AllocationState, Change, EndCause, Job, JobId, MoveRecord, Node, NodeId, Object, Pool,
-    PreemptReason, ResourceVec, Tenant, TenantId,
+    Allocation, AllocationId, AllocationState, Change, EndCause, GpuUnits, Job, JobId, MoveRecord, Node, NodeId,
+    Object, Pool, PreemptReason, ResourceVec, Tenant, TenantId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +58,8 @@ impl Judge {
         self.accounts_hold_what_is_charged(&mut broken);
         self.promotions_are_complete(&mut broken);
         self.no_two_jobs_evict_each_other(&taken, &mut broken);
+        rich::arrays_keep_their_limits(self, &before, &mut broken);
+        rich::what_is_not_lent_is_kept(self, &before, &mut broken);
         moves::judge(self, &before, &taken, changes, &mut broken);
         broken
     }
@@ -196,7 +199,19 @@ impl Judge {
         }
     }
 
-    fn is_floored(&self, resource: Resource) -> bool {
+    /// What nodes that are not given up have; a card that is withheld does not count.
+    pub(crate) fn healthy(&self) -> ResourceVec {
+        let there = self.nodes.values().filter(|node| node.health != NodeHealth::Down);
+        there.fold(ResourceVec::default(), |sum, node| {
+            let mut of_node = ResourceVec::of_host(node.spec.cpu_milli, node.spec.memory_mib);
+            for card in node.spec.gpus.iter().filter(|card| card.withheld.is_none()) {
+                of_node.set_gpu(card.model, GpuUnits(of_node.gpu(card.model).0 + GpuUnits::CARD.0));
+            }
+            sum.plus(&of_node)
+        })
+    }
+
+    pub(crate) fn is_floored(&self, resource: Resource) -> bool {
         let organisations = || self.tenants.values().filter(|tenant| tenant.parent.is_none());
         matches!(resource, Resource::Gpu(_)) || organisations().any(|tenant| tenant.guarantee.get(resource) > 0)
     }

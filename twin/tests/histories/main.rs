@@ -5,6 +5,7 @@ mod laws;
 mod moves;
 mod planted;
 mod referee;
+mod rich;
 mod suggestions;
 mod tree;
 mod windows;
@@ -33,9 +34,23 @@ fn text(header: &Header, lines: &[Line]) -> String {
 /// Histories with windows: each plans a few, so fewer will do.
 const WITH_WINDOWS: u64 = 400;
 
+/// Histories with all that [`rich`] adds, without windows and with them.
+const RICH: u64 = 300;
+
 #[test]
 fn random_histories_keep_the_laws_and_satisfy_the_referee() {
     judged(HISTORIES, world::run);
+}
+
+/// The same with floors that are not lent, floors of CPU and memory, trust, tenants that move, arrays, and jobs that are changed, held and queued again.
+#[test]
+fn rich_histories_keep_the_laws_and_satisfy_the_referee() {
+    judged(RICH, world::run_rich);
+}
+
+#[test]
+fn rich_histories_with_windows_keep_the_laws_and_satisfy_the_referee() {
+    judged(RICH, world::run_rich_with_windows);
 }
 
 /// The same with maintenance, reservations and drains by a deadline: nothing is placed that may still run at a start, a reservation's devices are
@@ -43,6 +58,15 @@ fn random_histories_keep_the_laws_and_satisfy_the_referee() {
 #[test]
 fn random_windows_are_kept_and_satisfy_the_referee() {
     judged(WITH_WINDOWS, world::run_with_windows);
+}
+
+/// Whether the revision that the referee names binds or claims more than once.
+fn binds_several(log: &str, what: &str) -> bool {
+    let revision = what.split_once("(rev ").and_then(|(_, rest)| rest.split_once(')'));
+    let Some((revision, _)) = revision else { return false };
+    let here = |line: &&str| line.ends_with(&format!("\"rev\":{revision}}}"));
+    let binds = |line: &&str| ["bind", "preempt"].iter().any(|event| line.contains(&format!("\"event\":\"{event}\"")));
+    log.lines().filter(here).filter(binds).count() > 1
 }
 
 fn judged(histories: u64, run: fn(u64) -> world::History) {
@@ -76,7 +100,13 @@ fn judged(histories: u64, run: fn(u64) -> world::History) {
         // the allowance has shrunk too far. Cards are counted one by one by the state's own check of law 1.
         let found = found
             .iter()
-            .filter(|what| !what.starts_with("capacity-exceeded") || !logs[at].contains("\"event\":\"capacity\""));
+            .filter(|what| !what.starts_with("capacity-exceeded") || !logs[at].contains("\"event\":\"capacity\""))
+            // The referee does not know lending by resource, and looks at a step as a whole: what is bound after a burst binding of the same entry may
+            // take what was kept from that one. The law judges both.
+            .filter(|what| {
+                let by_resource = || logs[at].contains("\"lends\":");
+                !what.starts_with("unlent-floor-used") || !by_resource() && !binds_several(&logs[at], what)
+            });
         broken.extend(found.take(3).map(|what| format!("seed {seed}: referee: {what}")));
     }
     assert!(broken.is_empty(), "MUSTER_SEED={first}\n{}", broken.join("\n"));

@@ -1,4 +1,4 @@
-//! Nine bugs that a scheduler could have, each planted in a good history: the laws of [`crate::laws`] find it in the changes, and the referee finds it in
+//! Ten bugs that a scheduler could have, each planted in a good history: the laws of [`crate::laws`] find it in the changes, and the referee finds it in
 //! the log.
 //!
 //! What must stay true: a history is good before the bug is planted, for both; the bug is one and the same in the changes and in the log.
@@ -36,7 +36,7 @@ struct Place<'a> {
 type Plant = fn(&Place<'_>) -> Option<Planted>;
 
 /// The bugs: what it is, how it is planted, what the laws call it, and the referee.
-const BUGS: [(&str, Plant, &str, &str); 9] = [
+const BUGS: [(&str, Plant, &str, &str); 10] = [
     ("a floor is preempted", floor_preempted, "law 4: guaranteed allocation", "floor-preempted"),
     ("a child is above its max", child_above_max, "law 3:", "max-exceeded"),
     (
@@ -51,6 +51,7 @@ const BUGS: [(&str, Plant, &str, &str); 9] = [
     ("two jobs evict each other", cycle, "law 12: job", "preemption-cycle"),
     ("growth is charged to a floor", growth_guaranteed, "law 4: growth", "invalid-account"),
     ("a minimum is preempted before its growth", growth_kept, "law 2: job", "gang-split"),
+    ("burst uses a floor that is not lent", kept_floor_used, "lending: burst", "unlent-floor-used"),
 ];
 
 fn put(object: Object) -> Change {
@@ -228,6 +229,34 @@ fn growth_kept(place: &Place<'_>) -> Option<Planted> {
     let mut log = place.log.to_vec();
     log[line]["victims"].as_array_mut()?.retain(|victim| victim["alloc"] != json!(part.id));
     Some(Planted { changes, before: place.before.clone(), log })
+}
+
+/// The tree said from the beginning that a tenant does not lend whose idle guarantee is more than what a new burst allocation of another leaves.
+fn kept_floor_used(place: &Place<'_>) -> Option<Planted> {
+    let Judge { tenants, .. } = place.after;
+    if *tenants != place.before.tenants || place.after.nodes != place.before.nodes {
+        return None;
+    }
+    let fresh =
+        |held: &&Allocation| !place.before.held.contains_key(&held.id) && held.pays() && held.account().is_none();
+    let held = allocations(place.changes).map(|(_, held)| held).find(fresh)?;
+    let (model, _) = held.charge.gpus().find(|(_, units)| units.0 > 0)?;
+    let resource = Resource::Gpu(model);
+    let (used, mine) = (place.after.used(), place.after.line(held.tenant).map(|at| at.id).collect::<Vec<_>>());
+    let use_of = |at: &Tenant| used.get(&at.id).map_or(0, |used| used.get(resource));
+    let in_use: u64 = tenants.values().filter(|at| at.parent.is_none()).map(use_of).sum();
+    let free = place.after.healthy().get(resource).saturating_sub(in_use);
+    let keeper = tenants.values().find(|at| {
+        let idle = at.guarantee.get(resource).saturating_sub(use_of(at));
+        let same = place.begin.iter().any(|object| matches!(object, Object::Tenant(began) if began == *at));
+        !mine.contains(&at.id) && idle > free && same
+    })?;
+    let mut before = place.before.clone();
+    before.apply(&put(Object::Tenant(Tenant { lend: false, ..keeper.clone() })));
+    let mut log = place.log.to_vec();
+    let record = log[0]["tree"].as_array_mut()?.iter_mut().find(|at| at["path"] == json!(keeper.path))?;
+    record["lend"] = json!(false);
+    Some(Planted { changes: place.changes.to_vec(), before, log })
 }
 
 /// Whoever was evicted evicts the one that evicted it.

@@ -12,6 +12,7 @@ use muster_model::{GpuModel, GpuUnits, Limits, ResourceVec, Tenant};
 pub(crate) struct Budget {
     pub(crate) cards: Vec<(GpuModel, u64)>,
     pub(crate) cpu_milli: u64,
+    pub(crate) memory_mib: u64,
 }
 
 /// Parents first.
@@ -27,7 +28,7 @@ pub(crate) fn random(chance: &mut Chance, budget: &Budget) -> Vec<TenantSpec> {
 }
 
 fn of_budget(budget: &Budget) -> ResourceVec {
-    let mut left = ResourceVec::of_host(budget.cpu_milli, 0);
+    let mut left = ResourceVec::of_host(budget.cpu_milli, budget.memory_mib);
     for (model, cards) in &budget.cards {
         left.set_gpu(*model, GpuUnits::cards(*cards));
     }
@@ -44,6 +45,9 @@ fn part_of(chance: &mut Chance, of: &ResourceVec) -> ResourceVec {
         }
     }
     part.cpu_milli = if chance.in_hundred(60) { chance.within(0, of.cpu_milli / 1_000) * 1_000 } else { 0 };
+    if of.memory_mib > 0 && chance.in_hundred(60) {
+        part.memory_mib = chance.within(0, of.memory_mib / 16_384) * 16_384;
+    }
     part
 }
 
@@ -77,6 +81,9 @@ fn random_max(chance: &mut Chance, least: &ResourceVec) -> Limits {
     if chance.in_hundred(10) {
         max.cpu_milli = Some(least.cpu_milli + chance.within(8, 64) * 1_000);
     }
+    if least.memory_mib > 0 && chance.in_hundred(15) {
+        max.memory_mib = Some(least.memory_mib + chance.within(4, 64) * 16_384);
+    }
     max
 }
 
@@ -109,6 +116,7 @@ pub(crate) fn edit(chance: &mut Chance, state: &State, budget: &Budget) -> Optio
         least.set_gpu(model, units.max(least.gpu(model)));
     }
     least.cpu_milli = least.cpu_milli.max(used.cpu_milli);
+    least.memory_mib = least.memory_mib.max(used.memory_mib);
     let max = random_max(chance, &least);
     let weight = chance.within(1, 4) as u32;
     Some(Command::ApplyTenants { tenants: vec![spec(&tenant.path, guarantee, max, weight)] })

@@ -6,14 +6,15 @@
 use crate::chance::Chance;
 use crate::laws::Judge;
 use crate::tree::{self, Budget};
-use crate::windows;
+use crate::{rich, windows};
 use muster_control_core::events::{About, Event as Told, Follower, Header, Line};
 use muster_control_core::{Command, Entry, State, TaskReport, execute};
+use muster_model::capacity::Ended;
 use muster_model::node::NodeHealth;
-use muster_model::request::TaskRequest;
+use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::{
-    AllocationId, AllocationState, CellId, Change, DeviceRequest, Elastic, EndCause, Epoch, GpuModel, JobId, JobSpec,
-    Movable, Node, NodeId, Object, Pool, Preemption, PriorityClass, Rank, TaskState,
+    AllocationId, AllocationState, CellId, Change, DeviceRequest, Elastic, EndCause, Epoch, GpuModel, Job, JobId,
+    JobSpec, Movable, Node, NodeId, Object, Pool, Preemption, PriorityClass, Rank, ResourceVec, TaskState, Trust,
 };
 use muster_scheduler_core::{Bounds, View, plan};
 use muster_twin::fleet::Fleet;
@@ -39,6 +40,10 @@ enum Next {
     /// A victim that completes before the signal reaches it.
     Completed(AllocationId),
     Edit,
+    /// A tenant moves, or is renamed.
+    Relocate,
+    /// Somebody changes a job.
+    OnJob,
     Cancel,
     Lose,
     Fence(NodeId),
@@ -95,6 +100,8 @@ struct World {
     models: Vec<(GpuModel, u32)>,
     /// Maintenance, reservations and drains are planned, and jobs keep their time limits.
     windows: bool,
+    /// Everything that [`rich`] adds.
+    rich: bool,
     /// Past use counts in the order of tenants; edits change its half-life.
     past_counts: bool,
     /// A node was lost: what stops on it is heard of late.
@@ -109,6 +116,21 @@ pub(crate) type Asker = Box<dyn FnMut(&State, u64) -> Vec<String>>;
 /// Runs the history of a seed to its end.
 pub(crate) fn run(seed: u64) -> History {
     let mut world = World::new(seed);
+    world.go();
+    world.history
+}
+
+/// The same with all that [`rich`] adds.
+pub(crate) fn run_rich(seed: u64) -> History {
+    let mut world = World::made(seed, true);
+    world.go();
+    world.history
+}
+
+/// The same with windows of all kinds beside.
+pub(crate) fn run_rich_with_windows(seed: u64) -> History {
+    let mut world = World::made(seed, true);
+    world.windows = true;
     world.go();
     world.history
 }
@@ -145,6 +167,10 @@ pub(crate) fn run_asked(seed: u64, in_hundred: u64, asker: Asker) -> History {
 
 impl World {
     fn new(seed: u64) -> Self {
+        World::made(seed, false)
+    }
+
+    fn made(seed: u64, rich: bool) -> Self {
         let mut chance = Chance::new(seed);
         let two = chance.in_hundred(40);
         let cells = if chance.in_hundred(20) { 2 } else { 1 };
@@ -159,7 +185,9 @@ impl World {
             cards.push((GpuModel::A100_80, 4 * (others - others.div_ceil(4))));
         }
         let shares = chance.in_hundred(30);
-        let budget = Budget { cards, cpu_milli: if chance.in_hundred(30) { nodes * 16_000 } else { 0 } };
+        let cpu_milli = if chance.in_hundred(if rich { 60 } else { 30 }) { nodes * 16_000 } else { 0 };
+        let memory_mib = if rich && chance.in_hundred(50) { nodes * 131_072 } else { 0 };
+        let budget = Budget { cards, cpu_milli, memory_mib };
         let mut state = State::new(1);
         let must = |state: &mut State, commands: Vec<Command>| {
             let executed = execute(state, &Entry { now_ms: BEGIN_MS, commands });
@@ -184,7 +212,10 @@ impl World {
         for spec in fleet.node_specs() {
             must(&mut state, vec![Command::JoinNode { spec, usage_incarnation: None, agent: 1 }]);
         }
-        let tenants = tree::random(&mut chance, &budget);
+        let mut tenants = tree::random(&mut chance, &budget);
+        if rich {
+            rich::of_tree(&mut chance, &mut tenants);
+        }
         must(&mut state, vec![Command::ApplyTenants { tenants }]);
         let past_counts = seed % 5 == 3;
         if past_counts {
@@ -233,6 +264,7 @@ impl World {
             elastic: chance.in_hundred(40),
             models,
             windows: false,
+            rich,
             past_counts,
             lost: false,
             chance,
@@ -254,6 +286,14 @@ impl World {
             for _ in 0..self.chance.within(0, most) {
                 let at_ms = self.chance.within(0, span_ms);
                 self.at(at_ms, next.clone());
+            }
+        }
+        if self.rich {
+            for (most, next) in [(5, Next::Relocate), (20, Next::OnJob)] {
+                for _ in 0..self.chance.within(0, most) {
+                    let at_ms = self.chance.within(0, span_ms);
+                    self.at(at_ms, next.clone());
+                }
             }
         }
         if self.windows {
@@ -304,6 +344,9 @@ impl World {
     /// Whoever still waits can never be served: its tenants' max, or the fleet, is too small.
     fn nobody_starves(&mut self) {
         for job in self.state.jobs.values().filter(|job| job.spec.reservation.is_none()) {
+            if self.may_wait_for_ever(job) {
+                continue;
+            }
             let fits = job.spec.possible_models().any(|model| {
                 let charge = job.spec.charge_on(model);
                 let line = self.state.capacity().line_of(job.tenant);
@@ -311,24 +354,43 @@ impl World {
                 let of = |node: &Arc<Node>| node.spec.gpus.iter().filter(|card| card.model == model).count();
                 let there: usize = self.state.nodes.values().map(of).filter(|cards| *cards >= each).sum();
                 let under_max = line.into_iter().all(|(_, at)| at.max.first_passed_by(&charge).is_none());
-                under_max && charge.gpu(model).0 <= 7_000 * there as u64
+                under_max && self.may_be_lent(job, &charge) && charge.gpu(model).0 <= 7_000 * there as u64
             });
             let no_gpu = job.spec.request.devices.mode().is_none();
             let charge = job.spec.charge_on(GpuModel::H100);
             let mut line = self.state.capacity().line_of(job.tenant);
             if fits || no_gpu && line.all(|(_, at)| at.max.first_passed_by(&charge).is_none()) {
                 let what = format!(
-                    "starved: job {} ({:?}, {} tasks, priority {}, claim {}) after {} s",
+                    "starved: job {} ({:?}, {} tasks, priority {}, claim {}, {:?}, {:?}) after {} s",
                     job.id,
                     job.phase,
                     job.spec.tasks,
                     job.spec.priority,
                     job.claim.is_some(),
+                    job.spec.request,
+                    job.unmet,
                     self.now_ms / 1000
                 );
                 self.history.broken.push(what);
             }
         }
+    }
+
+    /// Others keep the CPUs that it needs for ever, its tenant may not share cards any more, or it is an array whose tasks are judged themselves.
+    fn may_wait_for_ever(&self, job: &Job) -> bool {
+        let mode = job.spec.request.devices.mode();
+        let shares = mode.is_some_and(|mode| mode != SharingMode::Whole);
+        let trusted = self.state.tenants.get(&job.tenant).is_some_and(|tenant| tenant.trust == Trust::Trusted);
+        let is_task = |other: &Arc<Job>| other.array_task.is_some_and(|task| task.array == job.id);
+        let lives = job.array.is_some() && self.state.jobs.values().any(is_task);
+        let no_gpu = mode.is_none() && !self.may_be_lent(job, &job.spec.charge_on(GpuModel::H100));
+        self.rich && (no_gpu || shares && !trusted || lives)
+    }
+
+    fn may_be_lent(&self, job: &Job, charge: &ResourceVec) -> bool {
+        let capacity = self.state.capacity();
+        let lent = capacity.lending_allows(&Ended::default(), job.tenant, charge).is_ok();
+        lent || capacity.account_for(job.tenant, charge).is_some()
     }
 
     fn happen(&mut self, next: Next, batch: &mut Vec<Command>) {
@@ -348,12 +410,18 @@ impl World {
             Next::Completed(id) => self.tell(id, &next, batch, |_| Some(TaskState::Exited { code: 0 })),
             Next::Stopped(id) => self.tell(id, &next, batch, |_| Some(TaskState::Stopped)),
             Next::Edit => {
-                batch.extend(tree::edit(&mut self.chance, &self.state, &self.budget));
+                let mut edit = tree::edit(&mut self.chance, &self.state, &self.budget);
+                if let Some(edit) = edit.as_mut().filter(|_| self.rich) {
+                    rich::of_edit(&mut self.chance, &self.state, edit);
+                }
+                batch.extend(edit);
                 if self.past_counts {
                     let half_life_s = Some(HALF_LIVES_S[self.revision as usize % HALF_LIVES_S.len()]);
                     batch.push(Command::EditTenants { edits: Vec::new(), prune: false, half_life_s });
                 }
             }
+            Next::Relocate => batch.extend(rich::relocate(&mut self.chance, &self.state)),
+            Next::OnJob => batch.extend(rich::on_job(&mut self.chance, &self.state)),
             Next::Cancel => {
                 let jobs: Vec<JobId> = self.state.jobs.keys().copied().collect();
                 if !jobs.is_empty() {
@@ -387,6 +455,7 @@ impl World {
             Next::Calm => {
                 self.calm = true;
                 batch.extend(windows::give_up(&self.state));
+                batch.extend(rich::give_up(&self.state));
                 for node in self.state.nodes.values().filter(|node| node.drained) {
                     batch.push(Command::SetDrained { node: node.id, drained: false, reason: String::new() });
                 }
@@ -429,9 +498,12 @@ impl World {
         let whole = matches!(devices, DeviceRequest::Whole { .. } | DeviceRequest::None);
         let elastic = (self.elastic && whole && chance.in_hundred(50))
             .then(|| Elastic { tasks_max: tasks + chance.within(1, 12) as u32, signal: None });
+        let array = (self.rich && chance.in_hundred(12)).then(|| rich::array(chance));
+        let memory_mib = if self.rich { *chance.pick(&[0, 0, 8_192, 65_536]) } else { 0 };
         let spec = JobSpec {
             tasks,
-            elastic,
+            elastic: elastic.filter(|_| array.is_none()),
+            array,
             priority: if class.is_some() { 0 } else { *chance.pick(&[0, 0, 0, 1, 2, -1]) },
             priority_class: class.map(str::to_owned),
             grace_s,
@@ -444,7 +516,7 @@ impl World {
                 ..Preemption::default()
             },
             reservation: reserved.map(|(name, _)| name),
-            ..JobSpec::usual(&tenant, TaskRequest { devices, cpu_milli, memory_mib: 0 }, &["work"])
+            ..JobSpec::usual(&tenant, TaskRequest { devices, cpu_milli, memory_mib }, &["work"])
         };
         self.sequence += 1;
         Command::Submit {

@@ -53,14 +53,13 @@ impl Follower {
             self.jobs.insert(job.id, now);
             return;
         };
-        let JobSeen { held, growth, hold, waits, ready, claims_lost, .. } = before.clone();
+        // What it asks for is known as it was told: a change of what runs is told when it waits again.
+        let JobSeen { asks: known, held, growth, hold, waits, ready, claims_lost, .. } = before.clone();
         let asks = now.asks.clone();
         let cancelled = now.cancelled && !before.cancelled;
         let is_ready = now.ready;
-        self.jobs.insert(job.id, JobSeen { held, growth, hold, waits, ready, claims_lost, ..now });
-        if asks != before.asks && waits && before.hold.is_none() {
-            self.tell_update(job.id, asks, told);
-        }
+        self.jobs.insert(job.id, JobSeen { asks: known, held, growth, hold, waits, ready, claims_lost, ..now });
+        self.tell_update(job.id, &asks, told);
         if job.checkpoint_ms > before.checkpoint_ms {
             told.say(Event::Checkpoint { job: job.id });
         }
@@ -75,6 +74,7 @@ impl Follower {
                 self.tell_release(held, why_again(job, &before, held), told);
             }
             self.waits_again(job.id, is_ready, told);
+            self.tell_update(job.id, &asks, told);
         }
     }
 
@@ -184,13 +184,20 @@ impl Follower {
             charge: Amounts(charge),
             movable,
             ready: seen.ready,
-            since: began.then_some(job.submitted_ms),
+            // A task of an array is as old as the array.
+            since: (began || job.submitted_ms < told.t).then_some(job.submitted_ms),
             preempted: if began { job.preemptions } else { 0 },
         });
     }
 
-    fn tell_update(&self, job: JobId, asks: Asks, told: &mut Told) {
-        let Asks { tenant, priority, class: _, tasks, charge, movable } = asks;
+    /// Of a job that waits and holds nothing.
+    fn tell_update(&mut self, job: JobId, asks: &Asks, told: &mut Told) {
+        let Some(seen) = self.jobs.get_mut(&job).filter(|seen| seen.waits && seen.hold.is_none()) else { return };
+        if seen.asks == *asks {
+            return;
+        }
+        seen.asks = asks.clone();
+        let Asks { tenant, priority, class: _, tasks, charge, movable } = asks.clone();
         told.say(Event::Update { job, tenant: self.path(tenant), priority, tasks, charge: Amounts(charge), movable });
     }
 

@@ -135,7 +135,7 @@ impl Follower {
         let mut told = Told { lines: Vec::new(), t: self.t, rev: revision };
         let mut at = 0;
         while let Some(change) = changes.get(at) {
-            let tenants = changes[at..].iter().take_while(|change| tenants::is_of_tenant(change)).count();
+            let tenants = tenants::run(&changes[at..]);
             if tenants > 0 {
                 self.tenants_changed(&changes[at..at + tenants], &mut told);
                 at += tenants;

@@ -1,6 +1,6 @@
 //! Hold and release: a person keeps a pending job from starting.
 //!
-//! What must stay true: only a pending job is held; what an administrator holds, only an administrator releases. Whether the job leaves
+//! What must stay true: only a pending job is held, and none for which others are being preempted; what an administrator holds, only an administrator releases. Whether the job leaves
 //! its queue or comes back follows in [`super::consequences`].
 
 use super::level;
@@ -17,6 +17,11 @@ pub(super) fn hold(draft: &mut Draft<'_>, id: JobId, by: Holder) -> Result<Done,
     if job.phase != JobPhase::Queued {
         let why = format!("it is {}; only a pending job can be held", job.phase.word());
         return Err(in_use(id, why));
+    }
+    // Others are told to stop for it already. A job that is moved stays where it is until it has ended there, and may wait then.
+    if job.claim.is_some() && job.moving.is_none() {
+        let why = "others are being preempted for it, and it starts when they have ended; cancel it, or requeue it when it has started";
+        return Err(in_use(id, why.to_owned()));
     }
     let held = job.unmet.held.max(Some(by));
     if job.unmet.held != held

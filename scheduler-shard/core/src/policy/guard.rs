@@ -8,7 +8,8 @@
 //! - a shard counts what it sees bound and proposes to record it at once when the gang has waited enough, and otherwise at most every
 //!   [`RECORD_AGAIN_MS`]: what a crash loses is bounded by that;
 //! - a job that a floor account covers is not held back for a gang that none covers: a floor is not to wait for burst;
-//! - a gang that its tenant's max keeps waiting, or that the cell could not hold if it were empty, is not protected.
+//! - a gang that its tenant's max keeps waiting, that needs what others do not lend, or that the cell could not hold if it were empty, is not
+//!   protected.
 
 pub use crate::job_class::BYPASSED_SIZES_MAX;
 use crate::job_class::JobClass;
@@ -59,8 +60,10 @@ pub(crate) fn guards(view: &View, cell: CellId) -> Guards {
         if class.reservation.is_some() || view.queues.get(&cell).is_some_and(behind) {
             continue;
         }
-        let allowed =
-            class.offers().iter().filter(|offer| view.fleet.capacity.max_allows(job.tenant, &offer.charge).is_ok());
+        let capacity = &view.fleet.capacity;
+        let allowed = class.offers().iter().filter(|offer| {
+            capacity.max_allows(job.tenant, &offer.charge).is_ok() && capacity.could_be_lent(job.tenant, &offer.charge)
+        });
         let fits =
             |model: &GpuModel| fits_when_empty(&view.fleet, &Ask::lasting(cell, job.tenant, class, Some(*model)));
         let Some(model) = allowed.filter_map(|offer| offer.model).find(fits) else { continue };

@@ -43,13 +43,15 @@ pub(crate) fn relocate(draft: &mut Draft<'_>, path: &str, to: &str) -> Result<Do
     tree.check_users()?;
     check_max(&tree, id, parent)?;
     check_sharing(&tree, &moved, id, parent)?;
+    // First: what else changes is told of as a consequence of the move.
+    let changes = super::put_all(draft, tree);
     rename_elsewhere(draft, &moved, (path, to));
     leave_accounts(draft, &moved, parent);
     // Ids of requests that are still remembered name the old path: should another tenant get it, none of them may run again.
     for tenant in &moved {
         requests::tenant_goes(draft, *tenant);
     }
-    Ok(Done::Tenants { changes: super::put_all(draft, tree), removed: Vec::new(), half_life_before_s: None })
+    Ok(Done::Tenants { changes, removed: Vec::new(), half_life_before_s: None })
 }
 
 /// The parent at the new place; none for an organisation.

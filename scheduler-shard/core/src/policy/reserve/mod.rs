@@ -79,9 +79,8 @@ impl Reserving<'_> {
             view.looked_at(id, self.now_ms);
             let found = self.earliest(view, &job, &class);
             let gained_ms = found.as_ref().map_or(0, |found| old.start_ms.saturating_sub(found.start_ms));
-            // Its tenant has reached its max meanwhile: the nodes would stand idle for nothing.
-            let allowed = |offer: &Offer| view.fleet.capacity.max_allows(job.tenant, &offer.charge).is_ok();
-            let given_up = !class.offers().iter().any(allowed);
+            // Its tenant has reached its max meanwhile, or others do not lend what it needs: the nodes would stand idle for nothing.
+            let given_up = !class.offers().iter().any(|offer| may_have(view, &job, offer));
             if found.as_ref() != Some(&*old) && (broken || given_up || gained_ms > SLACK_MS) {
                 let later = found.as_ref().is_none_or(|found| found.start_ms > old.start_ms);
                 self.plan.reservations_broken += u64::from(broken && later);
@@ -142,12 +141,11 @@ impl Reserving<'_> {
         self.timeline.get_or_insert_with(|| Timeline::of(view, cell, now_ms, steps))
     }
 
-    /// The earliest time on any model that the tenant's max allows, if it is near enough.
+    /// The earliest time on any model that it may have, if it is near enough.
     fn earliest(&mut self, view: &View, job: &Known, class: &Arc<JobClass>) -> Option<Reservation> {
         self.timeline(view);
         let (timeline, steps) = (self.timeline.as_ref()?, &mut *self.steps);
-        let allowed =
-            class.offers().iter().filter(|offer| view.fleet.capacity.max_allows(job.tenant, &offer.charge).is_ok());
+        let allowed = class.offers().iter().filter(|offer| may_have(view, job, offer));
         let on = |model| {
             let ask = Ask { job: Some(job.id), ..Ask::lasting(self.cell, job.tenant, class, model) };
             earliest(view, &ask, timeline, self.now_ms, steps)
@@ -161,6 +159,12 @@ impl Reserving<'_> {
         view.keep(job, reserved.clone(), self.now_ms);
         self.plan.proposals.push(Proposal::Reserve { job: job.id, reserved });
     }
+}
+
+/// Whether its tenant's max allows the charge, and others could lend it or a floor cover it.
+fn may_have(view: &View, job: &Known, offer: &Offer) -> bool {
+    let capacity = &view.fleet.capacity;
+    capacity.max_allows(job.tenant, &offer.charge).is_ok() && capacity.could_be_lent(job.tenant, &offer.charge)
 }
 
 /// The first gangs of the cell, in turn, that wait for room alone and have no time yet.
