@@ -211,6 +211,49 @@ fn one_job_with_its_tasks() {
     );
 }
 
+/// Each rank is told apart from the others, in fields that a program reads.
+#[test]
+fn each_rank_says_how_it_ended() {
+    use v1::task_state::Kind as State;
+    let state = |kind: State, code, reason: &str| v1::TaskState {
+        kind: kind.into(),
+        code,
+        reason: reason.to_owned(),
+        ..v1::TaskState::default()
+    };
+    let limit = "the task has a limit of 64 MiB; the kernel killed 1 of its processes";
+    let allocation = v1::Allocation {
+        tasks: vec![v1::TaskPlacement { node: 1, devices: Vec::new() }; 4],
+        task_states: vec![
+            state(State::Running, 0, ""),
+            state(State::Exited, 3, ""),
+            state(State::Signaled, 11, ""),
+            state(State::OutOfMemory, 0, limit),
+        ],
+        ..v1::Allocation::default()
+    };
+    let mut running = job(7, v1::JobPhase::Completing, Some(Kind::Whole(v1::WholeGpus { count: 2 })));
+    running.nodes = vec![1];
+    let reply = v1::GetJobReply {
+        job: Some(running),
+        allocation: Some(allocation),
+        node_names: vec!["n1".to_owned()],
+        ..v1::GetJobReply::default()
+    };
+    let detail = serde_json::to_value(JobDetail::new(&reply, NOW_MS)).expect("it can be written");
+    let shown = |rank: usize| {
+        let task = &detail["placement"][rank];
+        ["state", "end", "code", "signal", "reason"].map(|field| task[field].clone())
+    };
+    let none = serde_json::Value::Null;
+    assert_eq!(shown(0), ["running".into(), none.clone(), none.clone(), none.clone(), none.clone()]);
+    assert_eq!(shown(1), ["exit code 3".into(), "exited".into(), 3.into(), none.clone(), none.clone()]);
+    let signal = "signal 11 (SIGSEGV)";
+    assert_eq!(shown(2), [signal.into(), "signaled".into(), none.clone(), 11.into(), none.clone()]);
+    let words = format!("out of memory: {limit}");
+    assert_eq!(shown(3), [words.into(), "out-of-memory".into(), none.clone(), none, limit.into()]);
+}
+
 /// What was not asked for is not shown as 0.
 #[test]
 fn a_job_that_asks_for_no_cpu_and_memory_shows_none() {

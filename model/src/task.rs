@@ -140,6 +140,11 @@ pub enum TaskState {
         /// Of what, and how much, for people.
         reason: String,
     },
+    /// Killed by the kernel because the memory of its host or of its control group was used up.
+    OutOfMemory {
+        /// The limit, and how many processes were killed, for people.
+        reason: String,
+    },
 }
 
 impl TaskState {
@@ -205,6 +210,8 @@ pub enum TaskEnd {
     },
     /// Because it took more of a card than its share.
     OverShare,
+    /// Killed by the kernel because memory was used up.
+    OutOfMemory,
 }
 
 impl TaskEnd {
@@ -221,6 +228,7 @@ impl TaskEnd {
             TaskState::Fenced => TaskEnd::Fenced,
             TaskState::DeviceFault { by_job, .. } => TaskEnd::DeviceFault { by_job: *by_job },
             TaskState::OverShare { .. } => TaskEnd::OverShare,
+            TaskState::OutOfMemory { .. } => TaskEnd::OutOfMemory,
         })
     }
 
@@ -245,6 +253,7 @@ impl fmt::Display for TaskEnd {
             TaskEnd::Fenced => f.write_str("node lost"),
             TaskEnd::DeviceFault { .. } => f.write_str("GPU fault"),
             TaskEnd::OverShare => f.write_str("over its GPU share"),
+            TaskEnd::OutOfMemory => f.write_str("out of memory"),
         }
     }
 }

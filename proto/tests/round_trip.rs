@@ -329,6 +329,7 @@ fn task_state() -> impl Strategy<Value = TaskState> {
         Just(TaskState::Fenced),
         ("[ -~]{0,9}", any::<bool>()).prop_map(|(reason, by_job)| TaskState::DeviceFault { reason, by_job }),
         "[ -~]{0,9}".prop_map(|reason| TaskState::OverShare { reason }),
+        "[ -~]{0,9}".prop_map(|reason| TaskState::OutOfMemory { reason }),
         any::<i32>().prop_map(|signal| TaskState::Signaled { signal }),
     ]
 }

@@ -75,7 +75,7 @@ fn is_zero(number: &u64) -> bool {
 /// So many ranks ended in this way.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndView {
-    /// exited, signaled, stopped, timeout, could-not-start, node-lost, other.
+    /// exited, signaled, stopped, timeout, could-not-start, node-lost, gpu-fault, over-gpu-share, out-of-memory, other.
     pub end: &'static str,
     /// The exit code.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,6 +105,13 @@ pub struct FailureView {
 }
 
 impl EndView {
+    /// How one task ended; `None` while it has not.
+    #[must_use]
+    pub fn of_task(state: &v1::TaskState) -> Option<Self> {
+        let is_over = !matches!(state.kind(), Kind::Unspecified | Kind::Pending | Kind::Running);
+        is_over.then(|| EndView::new(Some(state), 1))
+    }
+
     fn new(state: Option<&v1::TaskState>, ranks: u32) -> Self {
         let code = state.map_or(0, |state| state.code);
         let end = |end| EndView { end, code: None, signal: None, ranks };
@@ -117,6 +124,7 @@ impl EndView {
             Some(Kind::Fenced) => end("node-lost"),
             Some(Kind::DeviceFault) => end("gpu-fault"),
             Some(Kind::OverShare) => end("over-gpu-share"),
+            Some(Kind::OutOfMemory) => end("out-of-memory"),
             Some(Kind::Unspecified | Kind::Pending | Kind::Running) | None => end("other"),
         }
     }

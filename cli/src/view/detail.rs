@@ -2,7 +2,7 @@
 
 use crate::output::{Block, Columns};
 use crate::units::{counted, show_cpus, show_mebibytes, show_seconds};
-use crate::view::attempt::{AttemptView, RequiredView, attempts_table, signal_words};
+use crate::view::attempt::{AttemptView, EndView, RequiredView, attempts_table, signal_words};
 use crate::view::devices::{HoldView, holds_words};
 use crate::view::elastic::ElasticView;
 use crate::view::job::{ArrayView, JobView, MovableView, NeedsView, PreemptionView, SpreadView};
@@ -25,6 +25,26 @@ pub struct TaskView {
     pub gpus: Vec<HoldView>,
     /// pending, running, exit code 0 ...
     pub state: String,
+    /// How it ended, if it has.
+    #[serde(flatten)]
+    pub end: Option<EndView>,
+    /// What its node says of that; empty for an exit code or a signal.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+impl TaskView {
+    /// `said` comes behind the words for its state.
+    fn new(rank: usize, node: String, gpus: Vec<HoldView>, state: Option<&v1::TaskState>, said: &str) -> Self {
+        TaskView {
+            rank,
+            node,
+            gpus,
+            state: state.map(|state| format!("{}{said}", task_state_words(state))).unwrap_or_default(),
+            end: state.and_then(EndView::of_task),
+            reason: state.map(|state| state.reason.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 /// A job with its tasks.
@@ -112,26 +132,21 @@ impl JobDetail {
         }
         let names: BTreeMap<u32, &String> = job.nodes.iter().copied().zip(&reply.node_names).collect();
         let placed = reply.allocation.as_ref();
-        let task = |(rank, placement): (usize, &v1::TaskPlacement)| TaskView {
-            rank,
-            node: names.get(&placement.node).map_or_else(|| format!("node {}", placement.node), |name| (*name).clone()),
-            gpus: placement.devices.iter().map(|hold| HoldView::new(hold, &view.devices)).collect(),
-            state: placed
-                .and_then(|allocation| allocation.task_states.get(rank))
-                .map(task_state_words)
-                .unwrap_or_default(),
+        let gpus = |task: &v1::TaskPlacement| -> Vec<HoldView> {
+            task.devices.iter().map(|hold| HoldView::new(hold, &view.devices)).collect()
+        };
+        let task = |(rank, task): (usize, &v1::TaskPlacement)| {
+            let node = names.get(&task.node).map_or_else(|| format!("node {}", task.node), |name| (*name).clone());
+            let state = placed.and_then(|allocation| allocation.task_states.get(rank));
+            TaskView::new(rank, node, gpus(task), state, "")
         };
         let placement = placed.map(|allocation| allocation.tasks.iter().enumerate().map(task).collect());
         let mut placement: Vec<TaskView> = placement.unwrap_or_default();
         for part in &reply.growth {
             for (task, state) in part.tasks.iter().zip(&part.task_states) {
                 let name = reply.growth_nodes.get(&task.node).cloned();
-                placement.push(TaskView {
-                    rank: placement.len(),
-                    node: name.unwrap_or_else(|| format!("node {}", task.node)),
-                    gpus: task.devices.iter().map(|hold| HoldView::new(hold, &view.devices)).collect(),
-                    state: format!("{}, growth", task_state_words(state)),
-                });
+                let node = name.unwrap_or_else(|| format!("node {}", task.node));
+                placement.push(TaskView::new(placement.len(), node, gpus(task), Some(state), ", growth"));
             }
         }
         JobDetail {
@@ -317,6 +332,7 @@ fn task_state_words(state: &v1::TaskState) -> String {
         Kind::Fenced => "node lost".to_owned(),
         Kind::DeviceFault => format!("GPU fault: {}", state.reason),
         Kind::OverShare => format!("over its GPU share: {}", state.reason),
+        Kind::OutOfMemory => format!("out of memory: {}", state.reason),
         Kind::Signaled => signal_words(state.code),
     }
 }

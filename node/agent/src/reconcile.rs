@@ -259,6 +259,7 @@ fn word(state: &TaskState) -> &'static str {
         TaskState::Fenced => "fenced",
         TaskState::DeviceFault { .. } => "gpu-fault",
         TaskState::OverShare { .. } => "over-gpu-share",
+        TaskState::OutOfMemory { .. } => "out-of-memory",
     }
 }
 

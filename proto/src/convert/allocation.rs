@@ -94,6 +94,7 @@ impl From<&TaskState> for v1::TaskState {
                 v1::TaskState { reason: reason.clone(), by_job: *by_job, ..of(Kind::DeviceFault) }
             }
             TaskState::OverShare { reason } => v1::TaskState { reason: reason.clone(), ..of(Kind::OverShare) },
+            TaskState::OutOfMemory { reason } => v1::TaskState { reason: reason.clone(), ..of(Kind::OutOfMemory) },
             TaskState::Signaled { signal } => v1::TaskState { code: *signal, ..of(Kind::Signaled) },
         }
     }
@@ -113,6 +114,7 @@ impl TryFrom<v1::TaskState> for TaskState {
             Kind::Fenced => TaskState::Fenced,
             Kind::DeviceFault => TaskState::DeviceFault { reason: wire.reason, by_job: wire.by_job },
             Kind::OverShare => TaskState::OverShare { reason: wire.reason },
+            Kind::OutOfMemory => TaskState::OutOfMemory { reason: wire.reason },
             Kind::Signaled => TaskState::Signaled { signal: wire.code },
             Kind::Unspecified => return Err(FieldError::new("kind", "is unspecified", "send a kind")),
         })

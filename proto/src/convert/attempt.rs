@@ -18,6 +18,7 @@ fn state_of(end: TaskEnd, reason: &str) -> TaskState {
         TaskEnd::Fenced => TaskState::Fenced,
         TaskEnd::DeviceFault { by_job } => TaskState::DeviceFault { reason: reason.to_owned(), by_job },
         TaskEnd::OverShare => TaskState::OverShare { reason: reason.to_owned() },
+        TaskEnd::OutOfMemory => TaskState::OutOfMemory { reason: reason.to_owned() },
     }
 }
 

@@ -19,6 +19,14 @@ fn attempt_06_limits_end_the_task_and_not_its_neighbours_or_the_agent() {
         said.contains("out of memory").then_some(said)
     });
     assert!(said.contains("muster: out of memory: the task has a limit of 64 MiB"), "{said}");
+    // The kernel's kill is told as what it is, by rank and for the job.
+    let job = cage.submit("beta", &["--cpus", "1", "--memory", "64Mi"], "exec perl -e '$_ = q(x) x 500_000_000'");
+    let job = cage.over(&job);
+    let failure = &job["attempts"][0]["failures"][0];
+    assert_eq!((&failure["rank"], &failure["end"]), (&0.into(), &"out-of-memory".into()), "{job}");
+    assert_eq!(failure["reason"], "the task has a limit of 64 MiB; the kernel killed 1 of its processes", "{job}");
+    let reason = job["reason"].as_str().unwrap_or_default();
+    assert!(reason.starts_with("rank 0 ran out of memory on "), "{job}");
     // Descriptors: some ten thousand for each process, and then no more.
     let open = "my @all; while (open(my $f, \"<\", \"/dev/null\")) { push @all, $f } print scalar(@all)";
     let said = cage.says("beta", &[], &format!("perl -e '{open}'"));

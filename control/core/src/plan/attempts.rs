@@ -58,7 +58,8 @@ pub(super) fn observe(
 fn reason_of(seen: &TaskState) -> String {
     let (TaskState::StartFailed { reason, .. }
     | TaskState::DeviceFault { reason, .. }
-    | TaskState::OverShare { reason }) = seen
+    | TaskState::OverShare { reason }
+    | TaskState::OutOfMemory { reason }) = seen
     else {
         return String::new();
     };
@@ -72,9 +73,10 @@ fn cause_of(seen: &TaskState, rank: Rank, node: NodeId) -> Option<EndCause> {
         TaskState::Exited { code } => Some(EndCause::RankFailed { rank, code: Some(*code) }),
         // As a shell says it.
         TaskState::Signaled { signal } => Some(EndCause::RankFailed { rank, code: Some(128 + signal) }),
-        TaskState::StartFailed { .. } | TaskState::DeviceFault { .. } | TaskState::OverShare { .. } => {
-            Some(EndCause::RankFailed { rank, code: None })
-        }
+        TaskState::StartFailed { .. }
+        | TaskState::DeviceFault { .. }
+        | TaskState::OverShare { .. }
+        | TaskState::OutOfMemory { .. } => Some(EndCause::RankFailed { rank, code: None }),
         TaskState::TimedOut => Some(EndCause::TimeLimit),
         // Stopped though nobody asked: the agent lost it, which is not the job's failure.
         TaskState::Fenced | TaskState::Stopped => Some(EndCause::NodeLost { node }),
@@ -375,6 +377,7 @@ fn why_failed(draft: &Draft<'_>, held: &Allocation, rank: Rank) -> String {
         Some(TaskState::OverShare { reason }) => {
             format!("rank {rank} was ended for taking more than its share of a GPU on {node}: {reason}")
         }
+        Some(TaskState::OutOfMemory { reason }) => format!("rank {rank} ran out of memory on {node}: {reason}"),
         _ => format!("rank {rank} failed on {node}"),
     }
 }

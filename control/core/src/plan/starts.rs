@@ -25,6 +25,7 @@ pub(super) fn note(draft: &mut Draft<'_>, id: AllocationId, node: NodeId, before
         | TaskState::TimedOut
         | TaskState::DeviceFault { .. }
         | TaskState::OverShare { .. }
+        | TaskState::OutOfMemory { .. }
             if *before == TaskState::Pending =>
         {
             worked(draft, node);

@@ -638,6 +638,7 @@ impl Story {
                 let state = match self.chance.below(25) {
                     0 => TaskState::StartFailed { reason: "no such file".to_owned(), by_node: self.chance.one_in(2) },
                     3 => TaskState::Signaled { signal: 9 },
+                    4 => TaskState::OutOfMemory { reason: "its limit is 64 MiB".to_owned() },
                     1 => TaskState::Pending,
                     2 => TaskState::Fenced,
                     _ => usual.clone(),

@@ -736,6 +736,7 @@ fn task_state(text: &str) -> TaskState {
         "killed" => TaskState::Signaled { signal: 9 },
         "gpu-fault" => TaskState::DeviceFault { reason: "GPU 0: Xid 79".to_owned(), by_job: false },
         "over-share" => TaskState::OverShare { reason: "used 21 GiB of GPU 0, its share is 16 GiB".to_owned() },
+        "out-of-memory" => TaskState::OutOfMemory { reason: "its limit is 64 MiB".to_owned() },
         "own-fault" => TaskState::DeviceFault { reason: "GPU 0: Xid 31".to_owned(), by_job: true },
         _ => TaskState::Exited { code: text.strip_prefix("exit").expect("exitN").parse().expect("a code") },
     }

@@ -43,7 +43,9 @@ const ITEMS_MAX: usize = 4_096;
 
 /// The feature level from which on checkpoints are recorded.
 const CHECKPOINTS_LEVEL: u32 = 3;
-/// A task that a fault of its card has ended is told so below that level.
+/// The level from which on it is recorded that a task ran out of memory.
+const OUT_OF_MEMORY_LEVEL: u32 = 4;
+/// A task that a fault of its card or the kernel has ended is told so below those levels.
 const SIGKILL: i32 = 9;
 /// The same for card reports.
 const CARDS_LEVEL: u32 = 3;
@@ -249,7 +251,8 @@ impl Session {
         check_count("reports", message.reports.len())?;
         let mut reports = Vec::with_capacity(message.reports.len());
         // Below that level the log has no place for checkpoints and faults of cards; the tasks' states must not wait for it.
-        let keeps = self.hub.consensus.read(|state, _| state.meta.feature_level >= CHECKPOINTS_LEVEL);
+        let level = self.hub.consensus.read(|state, _| state.meta.feature_level);
+        let keeps = level >= CHECKPOINTS_LEVEL;
         for (index, report) in message.reports.into_iter().enumerate() {
             let checkpoint = checkpoint_from_wire(&report).filter(|_| keeps);
             let clean_up = clean_up_from_wire(&report);
@@ -264,6 +267,7 @@ impl Session {
                 TaskState::DeviceFault { .. } | TaskState::OverShare { .. } if !keeps => {
                     TaskState::Signaled { signal: SIGKILL }
                 }
+                TaskState::OutOfMemory { .. } if level < OUT_OF_MEMORY_LEVEL => TaskState::Signaled { signal: SIGKILL },
                 state => state,
             };
             tracing::trace!(target: timeline::TARGET, step = "report_received", allocation = allocation.0);

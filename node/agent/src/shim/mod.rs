@@ -132,8 +132,8 @@ fn run_task(folder: &TaskFolder, record: &LaunchRecord, signals: &SigSet) -> Res
     let pump = pump::start(folder, record.log_bytes_max, output.stdout, output.stderr);
     say_ready();
     let end = guard::guard(&deadline, &record.spec, task.command(), started_ns, signals);
-    task.end();
-    let (end, ended_ns) = (end?, clock()?);
+    let kills = task.end();
+    let (end, ended_ns) = (kills.explain(end?), clock()?);
     Ok(ExitRecord { end, started_ns: Some(started_ns), ended_ns, dropped_bytes: pump.finish() })
 }
 

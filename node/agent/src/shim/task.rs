@@ -11,12 +11,15 @@ use crate::sandbox::cgroup::TaskCgroups;
 use crate::sandbox::enter::{self, Entered, Failed, NoEntry, Standard, Step, Then};
 use crate::sandbox::member::Member;
 use crate::task_folder::TaskFolder;
-use crate::task_folder::record::{Isolation, LaunchRecord};
+use crate::task_folder::record::{End, Isolation, LaunchRecord};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{PipeWriter, Write};
 use std::os::fd::OwnedFd;
+
+/// How a shell says that a command was ended by SIGKILL.
+const SHELL_SIGKILL: i32 = 128 + libc::SIGKILL;
 
 /// A task that runs.
 pub(super) struct Task<'a> {
@@ -103,18 +106,21 @@ impl<'a> Task<'a> {
         self.command
     }
 
-    /// Kills every process of it, and returns when none is left.
-    pub(super) fn end(self) {
+    /// Kills every process of it, and returns when none is left, with what the kernel had killed before.
+    pub(super) fn end(self) -> MemoryKills {
         match self.sandbox {
             // What else is below the shim, the init among it, may serve other tasks of the allocation.
             Some(inside) => inside.end(Some(self.command)),
-            None => tree::kill_all(),
+            None => {
+                tree::kill_all();
+                MemoryKills::default()
+            }
         }
     }
 }
 
 impl Inside<'_> {
-    fn end(self, command: Option<Pid>) {
+    fn end(self, command: Option<Pid>) -> MemoryKills {
         let has_groups = self.cgroups.kill_all();
         if let Some(command) = command.filter(|_| !has_groups && !self.is_alone) {
             // Others go on in the sandbox: this ends at least what has stayed in the group that the command began with.
@@ -124,19 +130,46 @@ impl Inside<'_> {
             eprintln!("muster shim: {error}");
         }
         // Now that nothing of it runs, its output may block this.
-        note_memory_kills(self.cgroups.memory_kills(), self.limits_mib, self.stderr);
+        let kills = MemoryKills { processes: self.cgroups.memory_kills(), limit_mib: self.limits_mib };
+        kills.note(self.stderr);
         self.cgroups.remove();
+        kills
     }
 }
 
-/// Tells the user of a task that its memory was used up.
-fn note_memory_kills(kills: u64, limit_mib: u64, mut stderr: PipeWriter) {
-    if kills > 0 {
-        let note = format!(
-            "muster: out of memory: the task has a limit of {limit_mib} MiB; the kernel killed {kills} of its processes\n"
-        );
-        // Less than a pipe takes at once; a reader that has gone misses it.
-        let _ = stderr.write_all(note.as_bytes());
+/// What the kernel did to a task because memory was used up: that of its control group, or of the host.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MemoryKills {
+    /// Processes of the task that were killed.
+    processes: u64,
+    /// The task's limit; 0: it has none.
+    limit_mib: u64,
+}
+
+impl MemoryKills {
+    /// How a task ended whose command ended as `end`. Only an end by SIGKILL is explained, the command's own or that of a child whose end a
+    /// shell passes on: a program that goes on without a child that was killed may end for any other reason.
+    pub(super) fn explain(self, end: End) -> End {
+        let is_killed = matches!(end, End::Signaled { signal: libc::SIGKILL } | End::Exited { code: SHELL_SIGKILL });
+        if self.processes == 0 || !is_killed { end } else { End::OutOfMemory { reason: self.in_words() } }
+    }
+
+    fn in_words(self) -> String {
+        let MemoryKills { processes, limit_mib } = self;
+        match limit_mib {
+            0 => format!(
+                "it has no limit, and the node had no memory left; the kernel killed {processes} of its processes"
+            ),
+            _ => format!("the task has a limit of {limit_mib} MiB; the kernel killed {processes} of its processes"),
+        }
+    }
+
+    /// Tells the user of the task.
+    fn note(self, mut stderr: PipeWriter) {
+        if self.processes > 0 {
+            // Less than a pipe takes at once; a reader that has gone misses it.
+            let _ = stderr.write_all(format!("muster: out of memory: {}\n", self.in_words()).as_bytes());
+        }
     }
 }
 
@@ -172,5 +205,34 @@ fn no_sandbox(error: SandboxError) -> NoStart {
     match error {
         SandboxError::NotAsAsked { .. } => NoStart::by_job(error.to_string()),
         _ => NoStart::by_node(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{End, MemoryKills};
+
+    #[test]
+    fn only_a_sigkill_beside_a_kill_for_memory_is_out_of_memory() {
+        let kills = |processes, limit_mib| MemoryKills { processes, limit_mib };
+        let out = |text: &str| End::OutOfMemory { reason: text.to_owned() };
+        let limit = "the task has a limit of 64 MiB; the kernel killed 2 of its processes";
+        assert_eq!(kills(2, 64).explain(End::Signaled { signal: 9 }), out(limit));
+        assert_eq!(kills(2, 64).explain(End::Exited { code: 137 }), out(limit));
+        let host = "it has no limit, and the node had no memory left; the kernel killed 1 of its processes";
+        assert_eq!(kills(1, 0).explain(End::Signaled { signal: 9 }), out(host));
+        let others = [
+            End::Exited { code: 0 },
+            End::Exited { code: 1 },
+            End::Signaled { signal: 15 },
+            End::Stopped,
+            End::TimedOut,
+            End::Fenced,
+        ];
+        for end in others {
+            assert_eq!(kills(2, 64).explain(end.clone()), end);
+        }
+        // Somebody else sent it.
+        assert_eq!(kills(0, 64).explain(End::Signaled { signal: 9 }), End::Signaled { signal: 9 });
     }
 }

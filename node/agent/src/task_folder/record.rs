@@ -244,6 +244,11 @@ pub enum End {
         #[serde(default)]
         by_node: bool,
     },
+    /// The kernel killed it because memory was used up.
+    OutOfMemory {
+        /// The limit, and how many processes were killed.
+        reason: String,
+    },
 }
 
 impl End {
@@ -256,6 +261,7 @@ impl End {
             End::Stopped => TaskState::Stopped,
             End::TimedOut => TaskState::TimedOut,
             End::Fenced => TaskState::Fenced,
+            End::OutOfMemory { reason } => TaskState::OutOfMemory { reason: reason.clone() },
             End::StartFailed { reason, by_node } => {
                 TaskState::StartFailed { reason: reason.clone(), by_node: *by_node }
             }
