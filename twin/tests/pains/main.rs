@@ -1,10 +1,11 @@
 //! What hurts users of today's systems, each as a scenario with what Muster does about it, told line by line and compared as a whole.
 //!
-//! One file for each pain. The simulator on live state is not here: its scenarios are with the command that answers *what if*.
+//! One file for each pain.
 
 mod evicts_and_cannot_run;
 mod large_gang_starves;
 mod large_reclaim;
+mod no_simulator;
 mod pending_without_reason;
 mod preemption_loops;
 mod quota_per_gpu_model;

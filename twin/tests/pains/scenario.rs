@@ -8,6 +8,7 @@ use muster_model::ids::{AllocationId, CellId, JobId, NodeId, Rank};
 use muster_model::object::Object;
 use muster_model::request::TaskRequest;
 use muster_model::tenant::TenantSpec;
+use muster_model::tenant_edit::TenantEdit;
 use muster_model::{
     Allocation, AllocationState, Change, Checkpoint, DeviceRequest, EndCause, GpuModel, GpuUnits, JobSpec, Limits,
     Pool, ResourceVec, TaskState,
@@ -15,6 +16,7 @@ use muster_model::{
 use muster_scheduler_core::{Bounds, Proposal, View, explain, plan};
 use muster_twin::fleet::Fleet;
 use muster_twin::proposals;
+use muster_twin::what_if::{Answer, Edit, Evicted, JobLine, Options, Question, Start, ask};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -105,6 +107,40 @@ impl Scenario {
     /// An operator sets the half-life of past use.
     pub(crate) fn half_life(&mut self, seconds: u64) {
         self.commit(vec![Command::EditTenants { edits: Vec::new(), prune: false, half_life_s: Some(seconds) }]);
+    }
+
+    /// An operator changes tenants.
+    pub(crate) fn edit_tenants(&mut self, edits: Vec<TenantEdit>) {
+        self.commit(vec![Command::EditTenants { edits, prune: false, half_life_s: None }]);
+        self.plan();
+    }
+
+    /// What would become of the fleet with an edit, as `muster what-if` says it.
+    pub(crate) fn what_if(&mut self, edit: Edit, horizon_s: u64) -> Answer {
+        let options = Options { horizon_ms: horizon_s * 1_000, ..Options::default() };
+        let objects = self.state.objects().collect();
+        let question = Question { objects, now_ms: self.now_ms, edits: vec![edit], workload: Vec::new(), options };
+        let answer = ask(&question).expect("an answer");
+        self.say(&format!("what if {}:", answer.edits.join(", ")));
+        let start = |start: &Start| match start {
+            Start::Running => "runs".to_owned(),
+            Start::Starts { in_s } => format!("starts in {in_s} s"),
+            other => format!("{other:?}").to_lowercase(),
+        };
+        let name = |line: &JobLine| line.job.map_or_else(|| line.name.clone(), |job| self.name(job));
+        let job = |line: &JobLine| format!("{}: {}, before: {}", name(line), start(&line.after), start(&line.before));
+        let evicted = |evicted: &Evicted| {
+            let (name, in_s, lost) = (name(&evicted.job), evicted.in_s, evicted.lost_gpu_seconds);
+            format!("{name}: in {in_s} s for {}, loses {lost} GPU seconds", evicted.for_tenant)
+        };
+        let mut lines = Vec::new();
+        lines.extend(answer.gains.iter().map(|line| format!("gains: {}", job(line))));
+        lines.extend(answer.loses.iter().map(|line| format!("loses: {}", job(line))));
+        lines.extend(answer.evicted.iter().map(|line| format!("evicted: {}", evicted(line))));
+        for line in lines {
+            writeln!(self.text, "           {line}").expect("a text");
+        }
+        answer
     }
 
     /// What happened, line by line.
