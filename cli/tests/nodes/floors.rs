@@ -97,3 +97,39 @@ fn host_again(site: &Site) -> Agent {
     site.until_node("two", "drained");
     agent
 }
+
+/// Jobs without GPUs: burst uses a floor of CPUs that is idle, its owner takes it back from as many as it needs, and nobody else is touched.
+#[test]
+fn a_floor_of_cpus_is_lent_and_taken_back() {
+    let site = Site::start();
+    let _host = host(&site, "one", "model: h100\ngpus: 1\ncpus: 12\nmemory: 64Gi\n");
+    apply(&site, "owner: {guarantee: {cpus: 8, memory: 16Gi}}\n");
+    let submit = |tenant, cpus| site.submit_as(tenant, &["--cpus", cpus, "--memory", "2Gi", "--", "sleep", "600"]);
+    let burst: Vec<String> = (0..3).map(|_| submit("research", "4")).collect();
+    burst.iter().for_each(|id| drop(site.until_job(id, "running")));
+    assert_eq!(rows(&site.said(&["tree", "owner", "--accounts"]))[1], "owner cpus 8 - 8 8 -");
+
+    // Two of three have to go.
+    let covered = submit("owner", "8");
+    site.until_job(&covered, "running");
+    assert_eq!(site.job(&covered)["quota"], "guaranteed by owner");
+    let in_state = |state: &str| burst.iter().filter(|id| site.job(id)["state"] == state).collect::<Vec<_>>();
+    let (victims, untouched) = (in_state("pending"), in_state("running"));
+    assert_eq!((victims.len(), untouched.len()), (2, 1));
+    for id in &victims {
+        let told = site.said(&["explain", id]);
+        assert!(told.contains(&format!("preempted by job {covered} (reclaim)")), "{told}");
+    }
+    assert_eq!(site.job(untouched[0])["attempt"], 1);
+    assert_eq!(rows(&site.said(&["tree", "owner", "--accounts"]))[1], "owner cpus 8 8 - - -");
+
+    // What is beyond the floor waits like everybody's.
+    let more = submit("owner", "4");
+    let told = site.said(&["explain", &more]);
+    assert!(told.contains("pending"), "{told}");
+    assert_eq!(site.job(untouched[0])["state"], "running");
+
+    // The floor is idle again: what was preempted goes on.
+    [&more, &covered].iter().for_each(|id| drop(site.said(&["cancel", id])));
+    victims.iter().for_each(|id| drop(site.until_job(id, "running")));
+}
