@@ -92,13 +92,11 @@ pub(crate) fn broken(
 /// No job is placed on a node of a window that it could still run into, and none outside of its reservation.
 fn placed_wrongly(state: &State, held: &Allocation) -> Option<String> {
     let named = named_by(state, held);
-    // Who has preempted others for its place was placed then: the window may be younger.
-    if state.jobs.get(&held.job).is_some_and(|job| job.preemptor.attempt == Some(held.attempt)) {
-        return None;
-    }
+    // Who has preempted others for its place was placed then: a window that lies ahead may be younger.
+    let was_placed_before = state.jobs.get(&held.job).is_some_and(|job| job.preemptor.attempt == Some(held.attempt));
     let on = |node: NodeId| state.windows.values().filter(move |window| window.nodes.contains(&node));
     for task in &held.tasks {
-        if let Some(name) = &named
+        if let Some(name) = named.as_ref().filter(|_| !was_placed_before)
             && !on(task.node).any(|window| window.name == *name)
         {
             return Some(format!("windows: job {} was placed outside of reservation {name}", held.job));
@@ -106,8 +104,12 @@ fn placed_wrongly(state: &State, held: &Allocation) -> Option<String> {
         for window in on(task.node) {
             let own = window.kind == WindowKind::Reservation && Some(&window.name) == named.as_ref();
             let may = match own {
-                true => window.flex || window.open && window.end_ms.is_none_or(|end_ms| over_ms(state, held) <= end_ms),
-                false => !window.open && over_ms(state, held) <= window.start_ms,
+                true => {
+                    was_placed_before
+                        || window.flex
+                        || window.open && window.end_ms.is_none_or(|end_ms| over_ms(state, held) <= end_ms)
+                }
+                false => !window.open && (was_placed_before || over_ms(state, held) <= window.start_ms),
             };
             if !may {
                 return Some(format!("windows: job {} was placed on node {} of {window:?}", held.job, task.node));

@@ -1,6 +1,6 @@
 //! Claims: what becomes of them when their victims end. A job that is moved has a claim on its new place, and is among its victims itself.
 //!
-//! What must stay true: a claim is bound in the entry in which the last of its victims has ended, or given up when a node of it is not what it was;
+//! What must stay true: a claim is bound in the entry in which the last of its victims has ended, or given up when a node of it is not what it was, or is in an open window;
 //! the job then waits as before. Law 7: the shard that held the cell's newest epoch decided the place, at the preemption; the binding is
 //! recorded under the epoch at its own time.
 
@@ -83,9 +83,10 @@ fn bind(draft: &mut Draft<'_>, id: JobId) {
     let Some(job) = draft.job_mut(id) else { return };
     let Some(claim) = job.claim.take() else { return };
     let moved = job.moving.is_some();
-    // Windows were judged at the preemption: one that was planned since finds the job as one that was placed before.
+    let named = job.spec.reservation.clone();
+    // Windows that lie ahead were judged at the preemption: one that was planned since finds the job as one that was placed before.
     // A moved job that must not start any more waits as others do.
-    if (moved && !job.is_eligible()) || !stands(draft, &claim) {
+    if (moved && !job.is_eligible()) || is_in_open_window(state, &claim, named.as_deref()) || !stands(draft, &claim) {
         return;
     }
     // The lease of that moment: the cell may have another shard since the preemption.
@@ -99,6 +100,12 @@ fn bind(draft: &mut Draft<'_>, id: JobId) {
     }
     held.ports = ports::assign(draft, &held, None);
     draft.put(Object::Allocation(held));
+}
+
+/// Whether a node of the claim is in a window that has begun since and that the job may not use.
+fn is_in_open_window(state: &State, claim: &Claim, named: Option<&str>) -> bool {
+    let windows = claim.tasks.iter().flat_map(|task| state.windows_on(task.node));
+    windows.into_iter().any(|window| window.open && !window.is_named_by(named))
 }
 
 fn stands(draft: &Draft<'_>, claim: &Claim) -> bool {

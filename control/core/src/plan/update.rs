@@ -7,9 +7,8 @@ use super::submit::{readmit, waiting_room};
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
-use crate::windows::latest_end_ms;
 use muster_model::ids::JobId;
-use muster_model::{JobPhase, JobUpdate, ValidJobSpec, utc};
+use muster_model::{JobPhase, JobSpec, JobUpdate, ValidJobSpec, utc};
 
 pub(super) fn update(draft: &mut Draft<'_>, id: JobId, update: &JobUpdate) -> Result<Done, Reject> {
     let Some(job) = draft.job(id) else { return Err(Reject::not_found("job", id)) };
@@ -63,9 +62,13 @@ fn stays_before_windows(draft: &Draft<'_>, id: JobId, spec: &ValidJobSpec) -> Re
     let state = draft.state;
     let Some(job) = draft.job(id) else { return Ok(()) };
     let held = job.phase.allocation().and_then(|held| draft.allocation(held));
-    let Some(held) = held.filter(|_| !state.windows.is_empty()) else { return Ok(()) };
-    let (before_ms, after_ms) = (latest_end_ms(held, &job.spec), latest_end_ms(held, spec));
-    let windows = held.tasks.iter().flat_map(|task| state.windows_on(task.node));
+    // One that waits for those that it preempts begins now at the earliest.
+    let place = held.map(|held| (&held.tasks, held.bound_ms));
+    let place = place.or_else(|| Some((&job.claim.as_ref()?.tasks, draft.now_ms)));
+    let Some((tasks, begin_ms)) = place.filter(|_| !state.windows.is_empty()) else { return Ok(()) };
+    let over_ms = |spec: &JobSpec| begin_ms.saturating_add(spec.stays_at_most_ms());
+    let (before_ms, after_ms) = (over_ms(&job.spec), over_ms(spec));
+    let windows = tasks.iter().flat_map(|task| state.windows_on(task.node));
     let broken = windows.map(|window| (window, window.times())).find(|(window, times)| {
         let named = spec.reservation.as_deref();
         let until_ms = match window.is_named_by(spec.reservation.as_deref()) {
