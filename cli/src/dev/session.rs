@@ -9,12 +9,14 @@ use crate::failure::Failure;
 use crate::output::note;
 use crate::recovery;
 use muster_model::Principal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Between two tries while the cluster has no leader yet.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Sessions last an hour.
 const RENEW_EVERY: Duration = Duration::from_secs(1_800);
+/// A new cluster raises its feature level in its first seconds. One that has not risen by then has voters of an older version.
+const RISES_WITHIN: Duration = Duration::from_secs(10);
 /// What a cluster says whose voters do not know sessions yet.
 const OLD: &str = "feature level";
 
@@ -25,6 +27,7 @@ const OLD: &str = "feature level";
 pub async fn begin(folder: &Folder, settings: &Settings) -> Result<Option<String>, Failure> {
     let named = login_name().filter(|name| Principal::check_user(name).is_ok());
     let user = named.unwrap_or_else(|| "dev".to_owned());
+    let began = Instant::now();
     loop {
         for id in 1..=settings.voters {
             match recovery::session(&folder.control(id), &user).await {
@@ -32,7 +35,7 @@ pub async fn begin(folder: &Folder, settings: &Settings) -> Result<Option<String
                     folder.write_token(&token)?;
                     return Ok(Some(token));
                 }
-                Err(error) if error.to_string().contains(OLD) => return Ok(None),
+                Err(error) if error.to_string().contains(OLD) && began.elapsed() > RISES_WITHIN => return Ok(None),
                 Err(_) => {}
             }
         }
