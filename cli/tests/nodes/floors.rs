@@ -118,7 +118,7 @@ fn a_floor_of_cpus_is_lent_and_taken_back() {
     assert_eq!((victims.len(), untouched.len()), (2, 1));
     for id in &victims {
         let told = site.said(&["explain", id]);
-        assert!(told.contains(&format!("preempted by job {covered} (reclaim)")), "{told}");
+        assert!(told.contains(&format!("by job {covered} of owner (reclaim")), "{told}");
     }
     assert_eq!(site.job(untouched[0])["attempt"], 1);
     assert_eq!(rows(&site.said(&["tree", "owner", "--accounts"]))[1], "owner cpus 8 8 - - -");

@@ -6,7 +6,7 @@
 
 use super::supply::{self, has_model};
 use super::trial::Trial;
-use super::words::span;
+use super::words::{span, tasks};
 use crate::fleet::index::{GROUP_LEVELS, group_of};
 use crate::job_class::{JobClass, Offer};
 use crate::policy::if_ended::IfEnded;
@@ -34,6 +34,8 @@ pub struct Blocker {
     pub job: JobId,
     /// Cards, instances or shares it holds in the place; tasks, where the job wants no card.
     pub cards: u64,
+    /// It is tasks that are counted.
+    pub in_tasks: bool,
     /// The first node of the place that it stands on.
     pub node: String,
     /// On how many nodes of the place it stands.
@@ -48,7 +50,11 @@ impl Blocker {
     /// For people: `job 12 holds 16 GPUs on 2 nodes (node-0003, ...), may not be preempted: it stands on a guarantee`.
     #[must_use]
     pub fn text(&self) -> String {
-        let held = if self.cards == 1 { "1 GPU".to_owned() } else { format!("{} GPUs", self.cards) };
+        let held = match (self.in_tasks, self.cards) {
+            (true, count) => tasks(count),
+            (false, 1) => "1 GPU".to_owned(),
+            (false, count) => format!("{count} GPUs"),
+        };
         let movable = if self.movable { ", movable" } else { "" };
         let protection = self.protection.map(|why| format!(", may not be preempted: {}", protected(why)));
         let rest = format!("{movable}{}", protection.unwrap_or_default());
@@ -230,8 +236,9 @@ fn blocker(view: &View, job: JobId, held: &Held) -> Blocker {
     let first = held.nodes.first().and_then(|node| view.fleet.capacity.nodes().get(node));
     let node = first.map(|there| there.node.spec.name.clone()).unwrap_or_default();
     let movable = view.jobs.get(job.0).is_some_and(|job| job.movable.is_some());
-    let cards = if held.cards > 0 { held.cards } else { held.tasks };
-    Blocker { job, cards, node, nodes: held.nodes.len() as u64, movable, protection: None }
+    let in_tasks = held.cards == 0;
+    let cards = if in_tasks { held.tasks } else { held.cards };
+    Blocker { job, cards, in_tasks, node, nodes: held.nodes.len() as u64, movable, protection: None }
 }
 
 /// Says of each holder why the job may not preempt it.
