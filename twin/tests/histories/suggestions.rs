@@ -242,7 +242,7 @@ fn every_suggestion_starts_the_job_under_random_quota_trees_with_preemption() {
     let first = crate::number("MUSTER_SEED", 1);
     let seen: Arc<Mutex<Seen>> = Arc::default();
     let mut broken: Vec<String> = Vec::new();
-    for seed in first..first + crate::number("MUSTER_HISTORIES", 25) {
+    for seed in first..first + crate::number("MUSTER_HISTORIES", 16) {
         let kept = Arc::clone(&seen);
         let asker = Box::new(move |state: &State, now_ms: u64| look(state, now_ms, &mut kept.lock().expect("alone")));
         let history = world::run_asked(seed, 20, asker);
