@@ -35,7 +35,7 @@ fn text(header: &Header, lines: &[Line]) -> String {
 const WITH_WINDOWS: u64 = 400;
 
 /// Histories with all that [`rich`] adds, without windows and with them.
-const RICH: u64 = 300;
+const RICH: u64 = 150;
 
 #[test]
 fn random_histories_keep_the_laws_and_satisfy_the_referee() {
