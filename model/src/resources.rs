@@ -330,6 +330,15 @@ impl Limits {
         }
     }
 
+    /// Limits one resource to `amount`.
+    pub fn set(&mut self, resource: Resource, amount: u64) {
+        match resource {
+            Resource::Gpu(model) => drop(self.gpu.insert(model, GpuUnits(amount))),
+            Resource::Cpu => self.cpu_milli = Some(amount),
+            Resource::Memory => self.memory_mib = Some(amount),
+        }
+    }
+
     /// The first resource whose ceiling `amount` passes, with the ceiling.
     #[must_use]
     pub fn first_passed_by(&self, amount: &ResourceVec) -> Option<(Resource, u64)> {

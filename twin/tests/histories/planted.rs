@@ -246,15 +246,15 @@ fn kept_floor_used(place: &Place<'_>) -> Option<Planted> {
     let use_of = |at: &Tenant| used.get(&at.id).map_or(0, |used| used.get(resource));
     let in_use: u64 = tenants.values().filter(|at| at.parent.is_none()).map(use_of).sum();
     let free = place.after.healthy().get(resource).saturating_sub(in_use);
-    let keeper = tenants.values().find(|at| {
+    let owner = tenants.values().find(|at| {
         let idle = at.guarantee.get(resource).saturating_sub(use_of(at));
         let same = place.begin.iter().any(|object| matches!(object, Object::Tenant(began) if began == *at));
         !mine.contains(&at.id) && idle > free && same
     })?;
     let mut before = place.before.clone();
-    before.apply(&put(Object::Tenant(Tenant { lend: false, ..keeper.clone() })));
+    before.apply(&put(Object::Tenant(Tenant { lend: false, ..owner.clone() })));
     let mut log = place.log.to_vec();
-    let record = log[0]["tree"].as_array_mut()?.iter_mut().find(|at| at["path"] == json!(keeper.path))?;
+    let record = log[0]["tree"].as_array_mut()?.iter_mut().find(|at| at["path"] == json!(owner.path))?;
     record["lend"] = json!(false);
     Some(Planted { changes: place.changes.to_vec(), before, log })
 }

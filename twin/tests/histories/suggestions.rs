@@ -5,10 +5,9 @@
 
 use crate::world;
 use muster_control_core::{Command, Entry, State, TaskReport, execute};
-use muster_model::resources::Resource;
 use muster_model::{
-    AllocationId, AllocationState, Change, GpuUnits, Job, JobId, JobPhase, JobSpec, NodeHealth, NodeId, Object, Rank,
-    Spread, TaskState, Tenant, TenantId, Trust,
+    AllocationId, AllocationState, Change, Job, JobId, JobPhase, JobSpec, NodeHealth, NodeId, Object, Rank, Spread,
+    TaskState, Tenant, TenantId, Trust,
 };
 use muster_scheduler_core::explain::{Change as Suggested, Estimate, Remedy};
 use muster_scheduler_core::{Bounds, View, explain, plan};
@@ -38,11 +37,7 @@ fn must(state: &mut State, now_ms: u64, commands: Vec<Command>) -> bool {
 fn make(state: &mut State, id: JobId, remedy: &Remedy, now_ms: u64) -> bool {
     remedy.0.iter().all(|change| match change {
         Suggested::RaiseMax { tenant, resource, to, .. } => {
-            edit_tenant(state, *tenant, now_ms, |tenant| match resource {
-                Resource::Gpu(model) => drop(tenant.max.gpu.insert(*model, GpuUnits(*to))),
-                Resource::Cpu => tenant.max.cpu_milli = Some(*to),
-                Resource::Memory => tenant.max.memory_mib = Some(*to),
-            })
+            edit_tenant(state, *tenant, now_ms, |tenant| tenant.max.set(*resource, *to))
         }
         Suggested::RaiseGuarantee { tenant, resource, to, .. } => {
             edit_tenant(state, *tenant, now_ms, |tenant| tenant.guarantee.set(*resource, *to))

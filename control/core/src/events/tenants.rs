@@ -1,6 +1,6 @@
 //! Tenants in the log: edits, moves, removals.
 //!
-//! What must stay true: a tenant is told of when its parent is where it is to be, so that a parent is there before its children, and a subtree moves
+//! What must stay true: a tenant is reported when its parent is where it is to be, so that a parent is there before its children, and a subtree moves
 //! once, with all that is below it. Several commands of one entry may change the same tenant: their order is kept otherwise.
 
 use super::event::{Event, TenantRecord};
@@ -30,7 +30,7 @@ pub(super) fn run(changes: &[Change]) -> usize {
     changes[..run].iter().rposition(is_of_tenant).map_or(0, |last| last + 1)
 }
 
-/// The tenants that a run of changes puts and that are still to be told of.
+/// The tenants that a run of changes puts and that are still to be reported.
 struct Puts<'a> {
     tenants: Vec<Option<&'a Tenant>>,
     /// Where each tenant is put, in order.

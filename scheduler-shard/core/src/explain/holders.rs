@@ -244,8 +244,8 @@ fn blocker(view: &View, job: JobId, held: &Held) -> Blocker {
 /// Says of each holder why the job may not preempt it.
 pub(super) fn protect(view: &View, job: &Known, offer: &Offer, now_ms: u64, holders: &mut [Blocker]) {
     for holder in holders {
-        let least = view.held().find(|held| held.job == holder.job && !held.is_growth);
-        holder.protection = least.and_then(|held| protection(view, (job, offer), held, now_ms));
+        let minimum = view.held().find(|held| held.job == holder.job && !held.is_growth);
+        holder.protection = minimum.and_then(|held| protection(view, (job, offer), held, now_ms));
     }
 }
 

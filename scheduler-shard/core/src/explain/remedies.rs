@@ -6,7 +6,7 @@
 use super::holders;
 use super::lift::Lift;
 use super::reason::Why;
-use super::remedy::{Change, Remedy, ToOpen, add_model, raised};
+use super::remedy::{Change, Remedy, ToOpen, add_model};
 use super::supply::{ClosedNode, Supply};
 use super::trial::Trial;
 use super::words::as_written;
@@ -332,10 +332,7 @@ pub(super) fn without_ceilings(trial: &Trial, offer: &Offer) -> Trial {
     let mut copy = trial.clone();
     for _ in 0..CEILINGS_MAX {
         let Err(Gate::Quota(over)) = copy.gate(offer) else { break };
-        let max = copy.view.capacity().tenants().get(&over.tenant).map(|at| at.max.clone());
-        if let Some(max) = max {
-            copy.view.edit_tenant(over.tenant, |at| at.max = raised(max, over.resource, NO_CEILING));
-        }
+        copy.view.edit_tenant(over.tenant, |at| at.max.set(over.resource, NO_CEILING));
     }
     copy
 }
@@ -353,10 +350,7 @@ fn make(copy: &mut Trial, class: &JobClass, changes: &[Change]) {
     for change in changes {
         match change {
             Change::RaiseMax { tenant, resource, to, .. } => {
-                let max = copy.view.capacity().tenants().get(tenant).map(|at| at.max.clone());
-                if let Some(max) = max {
-                    copy.view.edit_tenant(*tenant, |at| at.max = raised(max, *resource, *to));
-                }
+                copy.view.edit_tenant(*tenant, |at| at.max.set(*resource, *to));
             }
             Change::RaiseGuarantee { tenant, resource, to, .. } => {
                 copy.view.edit_tenant(*tenant, |at| at.guarantee.set(*resource, *to));

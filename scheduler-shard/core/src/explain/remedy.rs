@@ -6,9 +6,7 @@ use super::supply::ClosedNode;
 use super::words::{amount, cpus, joined, listed, memory, resource_word, span, tasks};
 use crate::job_class::ClassKey;
 use muster_model::resources::Resource;
-use muster_model::{
-    DeviceRequest, GpuModel, JobId, Limits, NodeHealth, NodeId, NumaPolicy, Spread, TenantId, TopologyLevel,
-};
+use muster_model::{DeviceRequest, GpuModel, JobId, NodeHealth, NodeId, NumaPolicy, Spread, TenantId, TopologyLevel};
 
 /// A node that would have to take work again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -274,14 +272,4 @@ pub(crate) fn add_model(devices: &mut DeviceRequest, model: GpuModel) {
         | DeviceRequest::Mps { models, .. }
         | DeviceRequest::TimeSlice { models, .. } => models.push(model),
     }
-}
-
-/// `limits` with at least `to` of one resource.
-pub(crate) fn raised(mut limits: Limits, resource: Resource, to: u64) -> Limits {
-    match resource {
-        Resource::Gpu(model) => drop(limits.gpu.insert(model, muster_model::GpuUnits(to))),
-        Resource::Cpu => limits.cpu_milli = Some(to),
-        Resource::Memory => limits.memory_mib = Some(to),
-    }
-    limits
 }

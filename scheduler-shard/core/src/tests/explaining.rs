@@ -4,7 +4,6 @@ use super::fleet::*;
 use crate::explain;
 use crate::explain::{Change as Remedial, Explanation, Reason, Remedy, Why};
 use crate::policy::guard::BYPASSED_SIZES_MAX;
-use muster_model::resources::Resource;
 use muster_model::*;
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
@@ -332,11 +331,7 @@ fn apply(fleet: &mut Fleet, id: JobId, remedy: &Remedy) {
         match change {
             Remedial::RaiseMax { path, resource, to, .. } => {
                 let mut tenant = fleet.tenants[path].clone();
-                match resource {
-                    Resource::Gpu(model) => drop(tenant.max.gpu.insert(*model, GpuUnits(*to))),
-                    Resource::Cpu => tenant.max.cpu_milli = Some(*to),
-                    Resource::Memory => tenant.max.memory_mib = Some(*to),
-                }
+                tenant.max.set(*resource, *to);
                 fleet.tenant(path, |now| *now = tenant.clone());
             }
             Remedial::RaiseGuarantee { path, resource, to, .. } => {

@@ -248,14 +248,18 @@ impl View {
         let before =
             self.fleet.capacity.tenants().get(&tenant.id).map(|old| old.anti_affinity.clone()).unwrap_or_default();
         self.fleet.put_tenant(tenant, held(&self.allocations, &self.assumed, &self.elastics).map(AsRef::as_ref));
-        self.forget_orders();
-        self.relieved(tenant.id);
-        self.queues.values_mut().for_each(CellQueue::wake_by_guarantees);
-        // What was tried in vain under the old quotas and rules may be taken under the new ones.
-        self.reclaims_tried.clear();
+        self.limits_changed(tenant.id);
         if before != tenant.anti_affinity {
             self.everything_freed();
         }
+    }
+
+    /// A tenant has other limits: what was tried in vain under the old ones may be taken under the new ones.
+    fn limits_changed(&mut self, tenant: TenantId) {
+        self.forget_orders();
+        self.relieved(tenant);
+        self.queues.values_mut().for_each(CellQueue::wake_by_guarantees);
+        self.reclaims_tried.clear();
     }
 
     /// The tree or the fleet has changed under every standing.

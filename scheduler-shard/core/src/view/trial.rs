@@ -54,9 +54,16 @@ impl View {
 
     /// The waiting job asks like this from now on.
     pub(crate) fn ask_otherwise(&mut self, id: JobId, class: JobClass) {
-        let Some(old) = self.jobs.get(id.0).cloned() else { return };
         let class = self.classes.known_as(class);
-        let job = Arc::new(Known { class: Some(class), ..Known::clone(&old) });
+        self.edit_waiting(id, |job| job.class = Some(class));
+    }
+
+    /// The waiting job leaves the queue, and enters it again as another.
+    fn edit_waiting(&mut self, id: JobId, edit: impl FnOnce(&mut Known)) {
+        let Some(old) = self.jobs.get(id.0).cloned() else { return };
+        let mut job = Known::clone(&old);
+        edit(&mut job);
+        let job = Arc::new(job);
         self.unqueue(&old);
         self.note_bypass(Some(&old), Some(&job));
         self.jobs.insert(id.0, job.clone());
@@ -119,11 +126,7 @@ impl View {
     /// The tenant has other limits from now on; what it uses stays charged.
     pub(crate) fn edit_tenant(&mut self, id: TenantId, edit: impl FnOnce(&mut TenantUse)) {
         self.fleet.capacity.edit_tenant(id, edit);
-        self.forget_orders();
-        self.relieved(id);
-        self.queues.values_mut().for_each(CellQueue::wake_by_guarantees);
-        self.wake_not_lent();
-        self.reclaims_tried.clear();
+        self.limits_changed(id);
     }
 
     /// Nobody was offered to another cell in vain. A job preempts only when no other cell may take it; what this shard remembers of that, the next one
@@ -134,12 +137,7 @@ impl View {
 
     /// The waiting job has this priority from now on.
     pub(crate) fn set_priority(&mut self, id: JobId, priority: i32) {
-        let Some(old) = self.jobs.get(id.0).cloned() else { return };
-        let job = Arc::new(Known { queue_key: old.queue_key.with_priority(priority), ..Known::clone(&old) });
-        self.unqueue(&old);
-        self.note_bypass(Some(&old), Some(&job));
-        self.jobs.insert(id.0, job.clone());
-        self.enqueue(&job);
+        self.edit_waiting(id, |job| job.queue_key = job.queue_key.with_priority(priority));
         self.reclaims_tried.clear();
     }
 

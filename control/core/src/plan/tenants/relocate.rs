@@ -43,7 +43,7 @@ pub(crate) fn relocate(draft: &mut Draft<'_>, path: &str, to: &str) -> Result<Do
     tree.check_users()?;
     check_max(&tree, id, parent)?;
     check_sharing(&tree, &moved, id, parent)?;
-    // First: what else changes is told of as a consequence of the move.
+    // First: what else changes is reported as a consequence of the move.
     let changes = super::put_all(draft, tree);
     rename_elsewhere(draft, &moved, (path, to));
     leave_accounts(draft, &moved, parent);

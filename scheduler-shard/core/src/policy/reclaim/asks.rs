@@ -71,20 +71,18 @@ pub(crate) fn protection(
     if job.barred {
         return Some(Protection::Barred);
     }
-    let by_priority = held.tenant == job.tenant;
-    let why_not_by_right = || match held.account() {
-        _ if by_priority => Protection::Priority,
-        Some(_) => Protection::Guaranteed,
-        None if asks.covered => Protection::WithinGuarantee,
-        None => Protection::NotCovered,
-    };
     match asks.judge(view, held, &mut BTreeMap::new()) {
         Verdict::Legal => None,
         Verdict::CoolingDown { until_ms } => Some(Protection::CoolingDown { left_ms: until_ms.saturating_sub(now_ms) }),
         Verdict::Protected if asks.by_right(view, held, &mut BTreeMap::new()) => {
             Some(Protection::TooOften { preemptions: view.jobs.get(held.job.0).map_or(0, |job| job.preemptions) })
         }
-        Verdict::Protected => Some(why_not_by_right()),
+        Verdict::Protected => Some(match held.account() {
+            _ if held.tenant == job.tenant => Protection::Priority,
+            Some(_) => Protection::Guaranteed,
+            None if asks.covered => Protection::WithinGuarantee,
+            None => Protection::NotCovered,
+        }),
     }
 }
 
