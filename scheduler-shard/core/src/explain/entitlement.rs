@@ -55,6 +55,10 @@ impl Question<'_> {
 
     /// The lowest priority that is tried and does.
     fn prioritised(&mut self) -> Option<Remedy> {
+        // A priority class sets the priority, and an update that names another is refused.
+        if self.job.priority_class.is_some() {
+            return None;
+        }
         let now = self.job.queue_key.priority();
         let view = &self.trial.view;
         let running = view.held().filter(|held| held.tenant == self.job.tenant).map(|held| held.priority);
