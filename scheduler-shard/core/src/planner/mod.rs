@@ -124,7 +124,7 @@ impl Budget {
 #[must_use]
 pub fn plan_moves(view: &mut View, cell: CellId, settings: &Settings) -> MovePlan {
     let mut waiting: Vec<JobId> = Vec::new();
-    let more = in_turn(view, cell, |job| {
+    let more = in_turn(view, cell, |_, job| {
         waiting.push(job);
         if waiting.len() == JOBS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });

@@ -10,6 +10,7 @@ use super::if_ended::IfEnded;
 use super::victims::{Victim, growth_in_cell, in_order};
 use crate::job_class::{JobClass, Offer};
 use crate::proposal::{Bounds, Plan, Proposal};
+use crate::queue::CellQueue;
 use crate::search::Steps;
 use crate::view::{Known, View, in_turn};
 use muster_model::{Allocation, AllocationId, AllocationState, Binding, CellId, EndCause, JobId};
@@ -55,17 +56,16 @@ enum Found {
 }
 
 /// The first waiting jobs that found no room.
-fn candidates(view: &View, cell: CellId, now_ms: u64) -> Vec<JobId> {
+fn candidates(view: &mut View, cell: CellId, now_ms: u64) -> Vec<JobId> {
     let (mut found, mut looked) = (Vec::new(), 0);
-    let queue = view.queues.get(&cell);
-    if !queue.is_some_and(crate::queue::CellQueue::has_blocked) {
+    if !view.queues.get(&cell).is_some_and(CellQueue::has_blocked) {
         return found;
     }
-    in_turn(view, cell, |id| {
+    in_turn(view, cell, |view, id| {
         looked += 1;
         if let Some(job) = view.jobs.get(id.0)
             && let Some(class) = &job.class
-            && queue.is_some_and(|queue| queue.is_blocked(job.tenant, class))
+            && view.queues.get(&cell).is_some_and(|queue| queue.is_blocked(job.tenant, class))
             && view.stays_in(cell, job, now_ms)
             && !view.shrink_rests(id, now_ms)
         {

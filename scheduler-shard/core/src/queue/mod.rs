@@ -13,6 +13,7 @@ mod groups;
 mod offers;
 pub(crate) mod order;
 pub(crate) mod past;
+pub(crate) mod turns;
 
 use crate::job_class::JobClass;
 pub(crate) use bypass::Counted;
@@ -26,6 +27,7 @@ use order::{Head, Order};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use turns::Turns;
 
 /// The place of a job among those of its tenant: priority, then age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +82,7 @@ pub(crate) struct CellQueue {
     /// MIG slices that wait for room.
     slices_without_room: BTreeMap<(GpuModel, MigShape), u64>,
     pub(crate) order: Order,
+    turns: Turns,
     /// How often a class was left alone.
     blockings: u64,
 }
@@ -172,6 +175,9 @@ impl CellQueue {
         // A group that is left alone may stand in the tournament for what was offered.
         if before != after || first != first_before {
             self.changed.insert(tenant);
+        }
+        if first != first_before {
+            self.turns.touch(tenant);
         }
         if is_empty {
             let group = groups.all.remove(class).unwrap_or_default();
@@ -342,13 +348,15 @@ impl CellQueue {
     pub(crate) fn touch(&mut self, tenant: TenantId) {
         if !self.jobs.is_empty() {
             self.changed.insert(tenant);
+            self.turns.touch(tenant);
         }
     }
 
-    /// Everything about the tree or the fleet may have changed: the tournament is played anew.
+    /// Everything about the tree or the fleet may have changed: the tournaments are played anew.
     pub(crate) fn forget_order(&mut self) {
         self.order = Order::default();
         self.changed = self.tenants.keys().copied().collect();
+        self.turns.forget(self.tenants.keys().copied());
     }
 
     /// The next tenant that has changed, which the caller takes into the tournament.

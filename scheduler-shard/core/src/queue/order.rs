@@ -195,6 +195,16 @@ impl Order {
         }
     }
 
+    /// Nothing is supposed any more; `heads`: of the tenants for whose jobs it was.
+    pub(crate) fn stop_supposing(
+        &mut self,
+        ledger: Ledger<'_>,
+        heads: impl IntoIterator<Item = (TenantId, Option<Head>)>,
+    ) {
+        self.supposed.clear();
+        self.update(ledger, heads);
+    }
+
     /// The floor account that would pay for the job, its tenant's or the nearest above that covers it, and what it would be charged: on the first
     /// of its models on which there is one.
     fn account_of(&self, ledger: Ledger<'_>, head: &Head) -> Option<(TenantId, ResourceVec)> {

@@ -4,13 +4,15 @@ use super::fleet::*;
 use crate::fleet::Transaction;
 use crate::fleet::index::Index;
 use crate::fleet::index::bucket::{ALL, Domain, TOP};
-use crate::queue::QueueKey;
 use crate::queue::order::Order;
+use crate::queue::{CellQueue, QueueKey};
+use crate::view::in_turn;
 use crate::{Proposal, View};
 use muster_model::*;
 use proptest::prelude::*;
 use proptest::sample::Index as Pick;
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// One thing that happens.
@@ -181,6 +183,16 @@ pub(super) fn next_anew(view: &View) -> Option<QueueKey> {
     Order::of(view.ledger(), heads).next().map(|head| head.queue_key)
 }
 
+/// The first `most` of those who wait, in turn.
+fn first_in_turn(view: &mut View, most: usize) -> Vec<JobId> {
+    let mut found = Vec::new();
+    in_turn(view, CELL, |_, id| {
+        found.push(id);
+        if found.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    found
+}
+
 /// Plays a history and checks after each event.
 fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
     let mut fleet = small_fleet();
@@ -247,6 +259,11 @@ fn play(events: Vec<Event>) -> Result<Fleet, TestCaseError> {
         fleet.check().map_err(|broken| TestCaseError::fail(broken.to_string()))?;
         prop_assert_eq!(picture(&fleet.view.fleet.index), picture(&rebuilt(&fleet.view)));
         prop_assert_eq!(next_kept(&fleet.view), next_anew(&fleet.view));
+        let mut anew = fleet.view.clone();
+        anew.queues.values_mut().for_each(CellQueue::forget_order);
+        for most in [2, usize::MAX] {
+            prop_assert_eq!(first_in_turn(&mut fleet.view, most), first_in_turn(&mut anew, most));
+        }
         prop_assert!(fleet.anti_affinity_conflict().is_none(), "{:?}", fleet.anti_affinity_conflict());
         prop_assert_eq!(fleet.view.reserved_nodes(), fleet.view.nodes_that_should_be_reserved());
         prop_assert!(fleet.view.fleet.kept_wrongly().values().all(|wrong| *wrong == 0));

@@ -1,11 +1,15 @@
 //! Who waits in a cell, in the order in which passes would look at them if all of them started.
 //!
-//! What must stay true: the order is that of the tournament, with what each would use charged to its tenant before the next is chosen.
+//! What must stay true:
+//! - the order is that of the tournament, with what each would use charged to its tenant before the next is chosen;
+//! - a short look costs what it looks at: each cell keeps the tournament of everybody who waits ([`Turns`]), takes into it who has changed, plays on from
+//!   there, and puts it back. It equals one played anew (a property test).
 
 use super::View;
 use crate::job_class::JobClass;
 use crate::queue::order::{Head, Ledger, Order};
-use crate::queue::{JobGroups, QueueKey};
+use crate::queue::turns::Turns;
+use crate::queue::{CellQueue, JobGroups, QueueKey};
 use muster_model::{CellId, JobId, TenantId};
 use std::cmp::Reverse;
 use std::collections::btree_set::{Iter, Range};
@@ -15,33 +19,53 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Shows the waiting jobs of `cell` one after the other, who is next first, until it is told to stop. Answers whether it was.
-pub(crate) fn in_turn(view: &View, cell: CellId, visit: impl FnMut(JobId) -> ControlFlow<()>) -> bool {
-    played(view, view.ledger(), cell, visit)
-}
-
-/// The same in the order of a pass at `now_ms`, whenever the view's last one was.
-pub(crate) fn in_turn_at(view: &View, cell: CellId, now_ms: u64, visit: impl FnMut(JobId) -> ControlFlow<()>) -> bool {
-    played(view, view.ledger_at(view.past.at(now_ms)), cell, visit)
-}
-
-fn played(view: &View, ledger: Ledger<'_>, cell: CellId, mut visit: impl FnMut(JobId) -> ControlFlow<()>) -> bool {
+pub(crate) fn in_turn(view: &mut View, cell: CellId, mut visit: impl FnMut(&View, JobId) -> ControlFlow<()>) -> bool {
+    let Some(queue) = view.queues.get_mut(&cell) else { return false };
+    let mut turns = queue.take_turns();
+    let ledger = view.ledger();
     let Some(queue) = view.queues.get(&cell) else { return false };
-    let mut waiting: BTreeMap<TenantId, InTurn<'_>> =
-        queue.tenants.iter().map(|(tenant, groups)| (*tenant, InTurn::of(groups))).collect();
-    let mut pop = |tenant: TenantId| {
-        let (queue_key, class) = waiting.get_mut(&tenant)?.next()?;
-        Some(Head::new(tenant, queue_key, class.clone()))
-    };
-    let heads: Vec<Head> = queue.tenants.keys().filter_map(|tenant| pop(*tenant)).collect();
-    let mut order = Order::of(ledger, heads);
+    turns.catch_up(ledger, queue);
+    let (stopped, looked_at) = play(&mut turns.order, ledger, queue, |job| visit(view, job));
+    turns.order.stop_supposing(ledger, looked_at.into_iter().map(|tenant| (tenant, queue.first(tenant))));
+    if let Some(queue) = view.queues.get_mut(&cell) {
+        queue.put_turns(turns);
+    }
+    stopped
+}
+
+/// The same in the order of a pass at `now_ms`, whenever the view's last one was; played anew.
+pub(crate) fn in_turn_at(view: &View, cell: CellId, now_ms: u64, visit: impl FnMut(JobId) -> ControlFlow<()>) -> bool {
+    let ledger = view.ledger_at(view.past.at(now_ms));
+    let Some(queue) = view.queues.get(&cell) else { return false };
+    let mut turns = Turns::default();
+    turns.forget(queue.tenants.keys().copied());
+    turns.catch_up(ledger, queue);
+    play(&mut turns.order, ledger, queue, visit).0
+}
+
+/// Plays on with each next job as if it had started. Answers whether it was told to stop, and the tenants that have been looked at.
+fn play(
+    order: &mut Order,
+    ledger: Ledger<'_>,
+    queue: &CellQueue,
+    mut visit: impl FnMut(JobId) -> ControlFlow<()>,
+) -> (bool, Vec<TenantId>) {
+    let mut opened: BTreeMap<TenantId, InTurn<'_>> = BTreeMap::new();
+    let mut stopped = false;
     while let Some(head) = order.next().cloned() {
         if visit(head.queue_key.job).is_break() {
-            return true;
+            stopped = true;
+            break;
         }
+        let next = queue.tenants.get(&head.tenant).and_then(|groups| {
+            let of_tenant = opened.entry(head.tenant).or_insert_with(|| InTurn::behind_first(groups));
+            of_tenant.next()
+        });
         order.suppose(ledger, &head);
-        order.update(ledger, [(head.tenant, pop(head.tenant))]);
+        let next = next.map(|(queue_key, class)| Head::new(head.tenant, queue_key, class.clone()));
+        order.update(ledger, [(head.tenant, next)]);
     }
-    false
+    (stopped, opened.into_keys().collect())
 }
 
 /// The first of some waiting jobs, as if they alone waited: at most `most`, and the one after them. `heads`: of each tenant, its last first.
@@ -80,11 +104,13 @@ enum Source<'a> {
 }
 
 impl<'a> InTurn<'a> {
-    fn of(groups: &'a JobGroups) -> Self {
+    /// All but the first.
+    fn behind_first(groups: &'a JobGroups) -> Self {
         let mut of_tenant = InTurn { groups, heads: BinaryHeap::new(), sources: Vec::new() };
         for firsts in groups.families.values() {
             of_tenant.add(Source::Family(firsts.iter().peekable()));
         }
+        of_tenant.next();
         of_tenant
     }
 

@@ -168,9 +168,9 @@ fn may_have(view: &View, job: &Known, offer: &Offer) -> bool {
 }
 
 /// The first gangs of the cell, in turn, that wait for room alone and have no time yet.
-fn first_without_room(view: &View, cell: CellId, now_ms: u64) -> Vec<JobId> {
+fn first_without_room(view: &mut View, cell: CellId, now_ms: u64) -> Vec<JobId> {
     let (mut found, mut others) = (Vec::new(), 0);
-    in_turn(view, cell, |id| {
+    in_turn(view, cell, |view, id| {
         if view.reserved(id).is_some() {
             return ControlFlow::Continue(());
         }
