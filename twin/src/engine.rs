@@ -269,7 +269,7 @@ impl<'w> Engine<'w> {
             }
             for change in &executed.changes {
                 self.shard.apply(change);
-                self.records.follow(self.now_ms, change, &mut self.events);
+                self.records.follow(self.now_ms, change, self.state.capacity(), &mut self.events);
             }
         }
     }

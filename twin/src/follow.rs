@@ -8,6 +8,7 @@ use crate::ledger::Ledger;
 use crate::measure::Measure;
 use crate::nodes::NodeModel;
 use crate::reservations::Told;
+use muster_model::capacity::Capacity;
 use muster_model::{Allocation, AllocationId, AllocationState, Change, Job, JobId, JobPhase, Key, Object, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,11 +83,11 @@ impl Records {
     }
 
     /// Takes over one change.
-    pub(crate) fn follow(&mut self, now_ms: u64, change: &Change, events: &mut Events) {
+    pub(crate) fn follow(&mut self, now_ms: u64, change: &Change, capacity: &Capacity, events: &mut Events) {
         match change {
             Change::Put(object) => match &**object {
                 Object::Allocation(held) => self.allocation_put(now_ms, held, events),
-                Object::Job(job) => self.job_put(now_ms, job),
+                Object::Job(job) => self.job_put(now_ms, job, capacity),
                 _ => {}
             },
             Change::Delete(Key::Allocation(id)) => self.released(now_ms, *id),
@@ -133,7 +134,7 @@ impl Records {
         }
     }
 
-    fn job_put(&mut self, now_ms: u64, job: &Job) {
+    fn job_put(&mut self, now_ms: u64, job: &Job, capacity: &Capacity) {
         match job.phase {
             JobPhase::Running(id) if !self.running.contains_key(&id) => {
                 let units = self.ledger.job(job.id).held_units.0;
@@ -148,7 +149,9 @@ impl Records {
                 let account = &mut self.ledger.jobs[index];
                 if let Some(reserved) = job.reserved.as_ref().filter(|_| account.bound_ms.is_none()) {
                     let start_ms = reserved.start_ms.saturating_sub(BEGIN_MS);
-                    account.told = Some(Told::again(account.told, now_ms, start_ms));
+                    let account_for = |model| capacity.account_for(job.tenant, &job.spec.charge_on(model));
+                    let covered = || job.spec.possible_models().any(|model| account_for(model).is_some());
+                    account.told = Some(Told::again(account.told, now_ms, start_ms, covered));
                 }
             }
             _ => {}

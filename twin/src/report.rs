@@ -107,9 +107,15 @@ pub struct Reservations {
     pub given: u64,
     /// Of those, not started when the replay stopped; they count with their wait so far.
     pub never_started: u64,
-    /// Of those that began later than they were first told, gangs that a floor account paid for. Nodes that are reserved for others yield to
-    /// floors, so only the time of a gang that a floor covers is a promise.
+    /// Gangs that a floor account covered when they were first told, and paid for when they began. Nodes that are reserved for others yield to floors,
+    /// so only their times are promises.
+    #[serde(default)]
+    pub promised: u64,
+    /// Of those that began later than they were first told, gangs that a floor account paid for then.
     pub late_covered: u64,
+    /// Of those, gangs whose time was a promise.
+    #[serde(default)]
+    pub late_promised: u64,
     /// From when a job was first told a time until that time.
     pub told_ahead_s: Percentiles,
     /// Against the first time that each was told: the error of its estimated start.

@@ -1,7 +1,8 @@
 //! Reservations as reservations: when each gang was told that it starts at the latest, and when it did.
 //!
 //! What must stay true: a gang is judged by the first time that it was told and by the earliest; a reservation that was withdrawn or put off still
-//! counts. Only first attempts count: a requeued job was reserved nothing.
+//! counts. A time is a *promise* where a floor covered the gang when it was told and paid for it when it began: nodes that are reserved for others
+//! yield to floors. Only first attempts count: a requeued job was reserved nothing.
 
 use crate::report::{Lateness, Reservations};
 
@@ -11,14 +12,16 @@ pub(crate) struct Told {
     pub(crate) told_ms: u64,
     pub(crate) first_ms: u64,
     pub(crate) earliest_ms: u64,
+    /// A floor account covered the gang when it was first told.
+    pub(crate) covered: bool,
 }
 
 impl Told {
-    /// A reservation says `start_ms`.
-    pub(crate) fn again(told: Option<Self>, now_ms: u64, start_ms: u64) -> Self {
+    /// A reservation says `start_ms`; `covered`: whether a floor account covers the gang now.
+    pub(crate) fn again(told: Option<Self>, now_ms: u64, start_ms: u64, covered: impl FnOnce() -> bool) -> Self {
         match told {
             Some(told) => Told { earliest_ms: told.earliest_ms.min(start_ms), ..told },
-            None => Told { told_ms: now_ms, first_ms: start_ms, earliest_ms: start_ms },
+            None => Told { told_ms: now_ms, first_ms: start_ms, earliest_ms: start_ms, covered: covered() },
         }
     }
 }
@@ -26,14 +29,16 @@ impl Told {
 /// What reservations came to: of each job what it was told, when it began, if it did, and whether a floor account paid
 /// for it then.
 pub(crate) fn reservations(jobs: impl Iterator<Item = (Told, Option<u64>, bool)>, stopped_ms: u64) -> Reservations {
-    let (mut given, mut never, mut late_covered) = (0, 0, 0);
+    let (mut given, mut never, mut promised, mut late_covered, mut late_promised) = (0, 0, 0, 0, 0);
     let (mut first, mut earliest, mut ahead) = (Vec::new(), Vec::new(), Vec::new());
     for (told, bound_ms, covered) in jobs {
         given += 1;
         never += u64::from(bound_ms.is_none());
         // One that never began is as late as the replay is long.
         let bound_ms = bound_ms.unwrap_or(stopped_ms);
+        promised += u64::from(covered && told.covered);
         late_covered += u64::from(covered && bound_ms > told.first_ms);
+        late_promised += u64::from(covered && told.covered && bound_ms > told.first_ms);
         first.push(bound_ms as i64 - told.first_ms as i64);
         earliest.push(bound_ms as i64 - told.earliest_ms as i64);
         ahead.push(told.first_ms.saturating_sub(told.told_ms));
@@ -41,7 +46,9 @@ pub(crate) fn reservations(jobs: impl Iterator<Item = (Told, Option<u64>, bool)>
     Reservations {
         given,
         never_started: never,
+        promised,
         late_covered,
+        late_promised,
         told_ahead_s: crate::report::Percentiles::of_ms(ahead),
         first: lateness(first),
         earliest: lateness(earliest),

@@ -272,7 +272,7 @@ fn waits_of_all(page: &mut String, found: &Found, source: Source) {
 }
 
 fn reservations(page: &mut String, found: &Found, source: Source) {
-    page.push_str("<h3>Reservations</h3><p>Gangs that were told when they start at the latest, and the error of the first time that they were told: negative means earlier. Over all seeds.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>told</th><th>how far ahead, p50</th><th>later than told, paid for by a floor</th><th>later than told, burst</th><th>latest by</th><th>error p10</th><th>p50</th><th>p90</th></tr>\n");
+    page.push_str("<h3>Reservations</h3><p>Gangs that were told when they start at the latest, and the error of the first time that they were told: negative means earlier. Over all seeds.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>told</th><th>how far ahead, p50</th><th>covered by a floor when told and when they began</th><th>of those, later than told</th><th>later, covered only when they began</th><th>later, burst</th><th>latest by</th><th>error p10</th><th>p50</th><th>p90</th></tr>\n");
     for load in &found.options.loads_permille {
         for policy in &found.options.policies {
             let runs: Vec<&Figures> =
@@ -283,12 +283,14 @@ fn reservations(page: &mut String, found: &Found, source: Source) {
             let latest = runs.iter().map(|run| run.latest_s).fold(0.0, f64::max);
             let _ = writeln!(
                 page,
-                "<tr><td>{} {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                "<tr><td>{} {}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
                 times(*load),
                 policy.title(),
                 count(sum(|run| run.reserved)),
                 span(mean(&|run| run.ahead_p50_s)),
-                count(sum(|run| run.late_covered)),
+                count(sum(|run| run.promised)),
+                count(sum(|run| run.late_promised)),
+                count(sum(|run| run.late_covered - run.late_promised)),
                 count(sum(|run| run.late - run.late_covered)),
                 span(latest),
                 signed(mean(&|run| run.estimate_s[0])),

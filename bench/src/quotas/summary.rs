@@ -113,14 +113,16 @@ fn of_one(found: &Found, source: Source, load: u32, policy: Policy) -> Vec<Row> 
         Row::new(
             "reservations: given; later than first told (Q5)",
             format!(
-                "{}; {} that a floor paid for, {} of burst; the latest by {}",
+                "{}, of which a floor covered {} from then on; {} of those later, {} that a floor covered only when they began, {} of burst; the latest by {}",
                 sum(|run| run.reserved),
-                sum(|run| run.late_covered),
+                sum(|run| run.promised),
+                sum(|run| run.late_promised),
+                sum(|run| run.late_covered - run.late_promised),
                 sum(|run| run.late - run.late_covered),
                 span(latest)
             ),
             "reserved nodes of burst yield to floors",
-            "0 that a floor paid for",
+            "0 of those that a floor covered",
         ),
         Row::new(
             "error of the first time told: p10, p50, p90",

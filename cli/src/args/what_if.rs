@@ -1,9 +1,10 @@
 //! Arguments of `muster what-if` and `muster state`.
 
 use super::{Seconds, duration};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use muster_twin::PlacementPolicy;
 use muster_twin::import::Format as TraceFormat;
-use muster_twin::what_if::AddedNodes;
+use muster_twin::what_if::{AddedNodes, RunTimeBasis};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -18,11 +19,51 @@ pub enum State {
     },
 }
 
+/// Rules by which places are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Placement {
+    /// By topology, parts of cards where least is lost: what a fleet runs
+    Topology,
+    /// Nodes in the order of their ids, the network unseen
+    FirstFit,
+    /// The fullest node first, the network unseen
+    BestFit,
+}
+
+impl From<Placement> for PlacementPolicy {
+    fn from(rule: Placement) -> Self {
+        match rule {
+            Placement::Topology => PlacementPolicy::Topology,
+            Placement::FirstFit => PlacementPolicy::FirstFit,
+            Placement::BestFit => PlacementPolicy::BestFit,
+        }
+    }
+}
+
+/// What is assumed of run times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RunTimes {
+    /// Their time limits, or the share of them that --limit-use says
+    Limits,
+    /// As long as earlier jobs of their tenants of the same size ran, where 8 or more have ended; otherwise as with limits
+    Predicted,
+}
+
+impl From<RunTimes> for RunTimeBasis {
+    fn from(basis: RunTimes) -> Self {
+        match basis {
+            RunTimes::Limits => RunTimeBasis::Limits,
+            RunTimes::Predicted => RunTimeBasis::Predicted,
+        }
+    }
+}
+
 /// `muster what-if`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 A copy of the state is run forward on this machine, as it is and with the change, by the state machine and the scheduler of the
-fleet. Nothing is changed. The edits are made in this order: pools, added nodes, tenants, deleted windows, windows, drains.
+fleet. Nothing is changed. The edits are made in this order: placement, pools, added nodes, tenants, device classes, priority
+classes, deleted windows, windows, drains.
 
 Examples:
   muster what-if --tenants tree.yaml                    quotas as `muster tenants apply` would set them
@@ -30,7 +71,9 @@ Examples:
   muster what-if --windows kernel.yaml --for 1d         maintenance or a reservation: who waits longer, who is evicted
   muster what-if --add-nodes 4x8:h100:pool=training     buy: four nodes of eight GPUs
   muster what-if --pools mig.yaml --jobs models.yaml    pack: other rules of a pool, with these jobs submitted in both runs
-  muster what-if --jobs large.yaml                      when these jobs would start, and who would wait for them
+  muster what-if --placement best-fit --for 1d          another way of choosing places
+  muster what-if --jobs large.yaml --run-times predicted
+                                                        when these jobs would start, and who would wait for them
   muster state save monday.state; muster what-if --state monday.state --drain-cell cell-2")]
 pub struct WhatIf {
     /// Use a copy that `muster state save` has made, instead of asking the cluster
@@ -45,6 +88,16 @@ pub struct WhatIf {
     /// Pools: a file as `muster pools apply` reads it
     #[arg(long, value_name = "FILE", help_heading = "The change")]
     pub pools: Option<PathBuf>,
+    /// Device classes: a file as `muster device-classes apply` reads it. They count for jobs that are submitted from then on
+    #[arg(long, value_name = "FILE", help_heading = "The change")]
+    pub device_classes: Option<PathBuf>,
+    /// Priority classes: a file as `muster priority-classes apply` reads it. Priorities count for jobs that are submitted from then on,
+    /// which classes may be preempted counts at once
+    #[arg(long, value_name = "FILE", help_heading = "The change")]
+    pub priority_classes: Option<PathBuf>,
+    /// Schedulers choose places by another rule
+    #[arg(long, value_name = "RULE", help_heading = "The change")]
+    pub placement: Option<Placement>,
     /// Nodes that take no new work
     #[arg(long, value_name = "NODE", value_delimiter = ',', help_heading = "The change")]
     pub drain: Vec<String>,
@@ -84,6 +137,9 @@ pub struct WhatIf {
     /// How far both runs go, up to 30 days
     #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = duration, help_heading = "Assumptions")]
     pub horizon: Seconds,
+    /// What is assumed of how long jobs run
+    #[arg(long, value_name = "BASIS", default_value = "limits", help_heading = "Assumptions")]
+    pub run_times: RunTimes,
     /// Jobs run for this share of their time limits, 1 to 100
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Assumptions")]
     pub limit_use: u32,

@@ -42,10 +42,13 @@ pub async fn run(context: &Context, args: &WhatIf) -> Result<(), Failure> {
     let changes = args.tenants.is_some()
         || args.pools.is_some()
         || args.windows.is_some()
+        || args.device_classes.is_some()
+        || args.priority_classes.is_some()
+        || args.placement.is_some()
         || [&args.drain, &args.drain_cell, &args.delete_window].into_iter().any(|names| !names.is_empty())
         || !args.add_nodes.is_empty();
     if !changes && jobs.is_none() && args.trace.is_none() {
-        let fix = "name at least one of --tenants, --pools, --add-nodes, --drain, --drain-cell, --windows, --delete-window, --jobs and --trace";
+        let fix = "name at least one of --tenants, --pools, --device-classes, --priority-classes, --placement, --add-nodes, --drain, --drain-cell, --windows, --delete-window, --jobs and --trace";
         return Err(Failure::Usage(format!("what-if needs a change or a workload: {fix}")));
     }
     let (copy, source) = match &args.state {
@@ -62,6 +65,7 @@ pub async fn run(context: &Context, args: &WhatIf) -> Result<(), Failure> {
     workload.extend(of_trace(args, &objects)?);
     let options = Options {
         horizon_ms: args.horizon.0 * 1_000,
+        run_times: args.run_times.into(),
         limit_percent: args.limit_use,
         run_time_ms: args.run_time.map(|time| time.0.max(1) * 1_000),
         ..Options::default()
@@ -114,6 +118,7 @@ fn within_bounds(message: &str, value: &impl Message) -> Result<(), Failure> {
 /// The edits in the order in which they are made, and the paths of the tenants that they name.
 fn edits(args: &WhatIf, objects: &[Object], now_ms: u64) -> Result<(Vec<Edit>, Vec<String>), Failure> {
     let (mut edits, mut paths) = (Vec::new(), Vec::new());
+    edits.extend(args.placement.map(|rule| Edit::Placement(rule.into())));
     if let Some(path) = &args.pools {
         let (text, name) = input::read(path)?;
         for wire in spec::pools::parse(&text, &name)? {
@@ -129,6 +134,7 @@ fn edits(args: &WhatIf, objects: &[Object], now_ms: u64) -> Result<(Vec<Edit>, V
         paths = tree.edits.iter().map(|edit| edit.path.clone()).collect();
         edits.push(tenant_edits(tree, &paths, args.prune)?);
     }
+    edits.extend(class_edits(args)?);
     edits.extend(args.delete_window.iter().cloned().map(Edit::DeleteWindow));
     if let Some(path) = &args.windows {
         let (text, name) = input::read(path)?;
@@ -143,6 +149,30 @@ fn edits(args: &WhatIf, objects: &[Object], now_ms: u64) -> Result<(Vec<Edit>, V
     }));
     edits.extend(args.drain_cell.iter().cloned().map(Edit::DrainCell));
     Ok((edits, paths))
+}
+
+/// Device classes, then priority classes.
+fn class_edits(args: &WhatIf) -> Result<Vec<Edit>, Failure> {
+    let mut edits = Vec::new();
+    if let Some(path) = &args.device_classes {
+        let (text, name) = input::read(path)?;
+        for wire in spec::classes::parse(&text, &name)? {
+            within_bounds("PutDeviceClassRequest", &v1::PutDeviceClassRequest { class: Some(wire.clone()) })?;
+            edits.push(Edit::DeviceClass(wire.try_into().map_err(under_class)?));
+        }
+    }
+    if let Some(path) = &args.priority_classes {
+        let (text, name) = input::read(path)?;
+        for wire in spec::priority_classes::parse(&text, &name)? {
+            within_bounds("PutPriorityClassRequest", &v1::PutPriorityClassRequest { class: Some(wire.clone()) })?;
+            edits.push(Edit::PriorityClass(wire.into()));
+        }
+    }
+    Ok(edits)
+}
+
+fn under_class(fault: FieldError) -> Failure {
+    Failure::from(vec![fault.under("class")])
 }
 
 /// A window, on the nodes of the copy that it means.

@@ -5,7 +5,7 @@ use muster_model::FieldError;
 use muster_model::validate::nearest;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_yaml_ng::Value;
+use serde_yaml_ng::{Mapping, Value};
 
 /// Documents of one file: a thousand jobs is what one submission may hold.
 const DOCUMENTS_MAX: usize = 1_000;
@@ -41,12 +41,27 @@ pub fn documents<T: DeserializeOwned>(text: &str, name: &str, what: &str, keys: 
         }
         found.push(T::deserialize(same).map_err(|error| {
             let text = error.to_string();
-            let (field, problem) = text.split_once(": ").unwrap_or((&text, ""));
+            let wanted = |text: &str| format!("is not {text}");
+            let (field, problem) = match text.split_once(": ") {
+                Some((field, problem)) => (field.to_owned(), problem.to_owned()),
+                None => (key_at_fault::<T>(mapping, &text).unwrap_or_else(|| what.to_owned()), wanted(&text)),
+            };
             let fix = format!("write {what} as in its examples");
             Failure::from(vec![at(FieldError::new(field, problem, fix), &place())])
         })?);
     }
     Ok(found)
+}
+
+/// The key whose value `T` does not take with this error, where the error does not name it: without it, the error is another or none.
+fn key_at_fault<T: DeserializeOwned>(mapping: &Mapping, text: &str) -> Option<String> {
+    let others = |key: &Value| {
+        let left: Mapping =
+            mapping.iter().filter(|(other, _)| *other != key).map(|(k, v)| (k.clone(), v.clone())).collect();
+        T::deserialize(Value::Mapping(left)).map_err(|error| error.to_string())
+    };
+    let key = mapping.keys().find(|key| others(key).map_or_else(|other| other != text, |_| true))?;
+    key.as_str().map(str::to_owned)
 }
 
 fn at(mut fault: FieldError, place: &str) -> FieldError {

@@ -8,6 +8,9 @@ const BEFORE: &str = "batch: {}\nserving: {}\n";
 const AFTER: &str = "serving: {guarantee: {h100: 4}}\n";
 const TOO_MUCH: &str = "serving: {guarantee: {h100: 100}}\n";
 
+const URGENT: &str =
+    "tenant: batch\npriority-class: production\ngpus: 4\ndevice-class: large\ntime: 1h\ncommand: [sleep, '600']\n";
+
 /// Ids of the jobs of a list of the answer.
 fn ids(answer: &Value, list: &str) -> Vec<String> {
     let lines = answer[list].as_array().unwrap_or_else(|| panic!("no {list}: {answer}"));
@@ -88,6 +91,22 @@ fn what_is_answered_about_a_quota_and_a_drain_is_what_happens() {
     assert_eq!(dev.state(&gives), "pending");
     dev.ok(&["undrain", &node]);
     dev.until(&gives, &["running"]);
+
+    // Classes and another rule for places are asked about as they would be applied.
+    let devices = dev.file("devices.yaml", "name: large\nselector: device.memory_mib >= 40000\n");
+    let priorities = dev.file("priorities.yaml", "name: production\npriority: 1000\npreempts: [default]\n");
+    let urgent = dev.file("urgent.yaml", URGENT);
+    let classes = ["--device-classes", &devices, "--priority-classes", &priorities, "--placement", "best-fit"];
+    let answer = ask(&dev, &[&classes[..], &["--jobs", &urgent, "--run-times", "predicted"]].concat());
+    assert_eq!(answer["gains"][0]["before"]["state"], "refused", "{answer}");
+    assert_eq!(answer["gains"][0]["after"]["state"], "starts", "{answer}");
+    let basis = answer["basis"][0].as_str().expect("words");
+    assert!(basis.starts_with("no run time can be predicted"), "{basis}");
+    let unknown = dev.file("unknown.yaml", "name: production\npreempts: [nobody]\npriority: 5\n");
+    dev.refused(&["what-if", "--priority-classes", &unknown], 2, &["preempts", "nobody"]);
+
+    let number = dev.file("number.yaml", &URGENT.replace("'600'", "600"));
+    dev.refused(&["what-if", "--jobs", &number], 2, &["number.yaml: command: is not text or a list of texts"]);
 
     let cut = dev.path("cut.state");
     let whole = std::fs::read(&saved).expect("the copy");

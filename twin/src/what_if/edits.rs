@@ -5,7 +5,8 @@ use muster_control_core::plan::drain_name;
 use muster_control_core::{Command, Reject, State};
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::use_history::half_life_in_words;
-use muster_model::{NodeId, Pool, WindowKind, WindowSpec, utc};
+use muster_model::{DeviceClass, NodeId, Pool, PriorityClass, WindowKind, WindowSpec, utc};
+use muster_scheduler_core::PlacementPolicy;
 
 /// One thing that is changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,12 @@ pub enum Edit {
     },
     /// A pool has these rules.
     Pool(Pool),
+    /// A device class means this for jobs that are submitted from now on.
+    DeviceClass(DeviceClass),
+    /// A priority class sets this for jobs that are submitted from now on, and its jobs may preempt those of these classes.
+    PriorityClass(PriorityClass),
+    /// Schedulers choose places by another rule.
+    Placement(PlacementPolicy),
     /// A node takes no new work.
     DrainNode(String),
     /// A node takes no new work that has not ended by then, and what would still run is preempted.
@@ -50,6 +57,10 @@ impl Edit {
                 Ok(vec![Command::EditTenants { edits: edits.clone(), prune, half_life_s }])
             }
             Edit::Pool(pool) => Ok(vec![Command::PutPool(pool.clone())]),
+            Edit::DeviceClass(class) => Ok(vec![Command::PutDeviceClass(class.clone())]),
+            Edit::PriorityClass(class) => Ok(vec![Command::PutPriorityClass(class.clone())]),
+            // The state machine knows nothing of it.
+            Edit::Placement(_) => Ok(Vec::new()),
             Edit::DrainNode(name) if name.is_empty() => Err(Reject::field("node", "is empty", "name the node")),
             Edit::DrainNode(name) => match state.index().node_ids.get(name) {
                 Some(node) => Ok(vec![drain(*node)]),
@@ -98,6 +109,9 @@ impl Edit {
                 format!("tenants {}{more} as in the file{prune}{half_life}", paths.join(", "))
             }
             Edit::Pool(pool) => format!("pool {} as in the file", pool.name),
+            Edit::DeviceClass(class) => format!("device class {} as in the file", class.name),
+            Edit::PriorityClass(class) => format!("priority class {} as in the file", class.name),
+            Edit::Placement(policy) => format!("places are chosen {}", policy.in_words()),
             Edit::DrainNode(name) => format!("node {name} drained"),
             Edit::DrainNodeBy { node, by_ms } => format!("node {node} drained by {}", utc::show(*by_ms)),
             Edit::DrainCell(name) => format!("all nodes of cell {name} drained"),

@@ -3,9 +3,11 @@
 //! What must stay true: a job has the same key in both runs, whatever id it gets there, so that the two can be compared.
 
 use super::Options;
+use super::run_times::RunTimeSource;
 use super::usage::Usage;
 use super::work::{Lost, Work};
 use muster_control_core::State;
+use muster_model::run_times::Prediction;
 use muster_model::{
     Allocation, AllocationId, AllocationState, Change, EndCause, GpuUnits, Job, JobId, JobPhase, Key, Object, Outcome,
     PreemptReason,
@@ -59,6 +61,8 @@ pub(super) struct Forecast {
     /// Why it waits.
     pub(super) why: Option<(String, String)>,
     work: Work,
+    /// What its run time is taken from, where it was predicted.
+    pub(super) prediction: Option<Prediction>,
 }
 
 /// Evictions of one job that are kept.
@@ -78,6 +82,7 @@ pub(super) enum Reaction {
 pub(super) struct Stories {
     pub(super) jobs: BTreeMap<JobKey, Forecast>,
     pub(super) usage: Usage,
+    run_times: RunTimeSource,
     keys: BTreeMap<JobId, JobKey>,
     /// Allocations with their units and since when they are held.
     held: BTreeMap<AllocationId, (JobKey, u64, u64)>,
@@ -90,14 +95,14 @@ impl Stories {
         let mut forecasts = Stories {
             jobs: BTreeMap::new(),
             usage: Usage::begin(now_ms),
+            run_times: RunTimeSource::of(state, options),
             keys: BTreeMap::new(),
             held: BTreeMap::new(),
             stopping: BTreeSet::new(),
         };
         for job in state.jobs.values() {
-            let work = Work::of(&job.spec, None, options);
             let key = forecasts.key_of(job);
-            forecasts.tell(key, job, work);
+            forecasts.tell(key, job, None);
         }
         for held in state.allocations.values() {
             let Some(job) = state.jobs.get(&held.job) else { continue };
@@ -110,7 +115,8 @@ impl Stories {
                 forecast.held_at_begin = held.state == AllocationState::Active;
                 forecast.units = held.charge.gpu_total();
                 if runs {
-                    forecast.work = forecast.work.running(job.started_ms.unwrap_or(held.bound_ms));
+                    let since_ms = job.started_ms.unwrap_or(held.bound_ms);
+                    (forecast.work, forecast.prediction) = forecasts.run_times.of_running(job, held, since_ms, now_ms);
                 }
             }
             forecasts.usage.runs(now_ms, held.id, runs && held.state == AllocationState::Active);
@@ -142,34 +148,40 @@ impl Stories {
     }
 
     /// Begins the forecast of a job, or goes on with it.
-    fn tell(&mut self, key: JobKey, job: &Job, work: Work) {
+    fn tell(&mut self, key: JobKey, job: &Job, said_ms: Option<u64>) {
         let units = job.spec.possible_models().map(|model| job.spec.charge_on(model).gpu_total()).max();
-        let forecast = self.jobs.entry(key).or_insert_with(|| Forecast {
-            id: job.id,
-            tenant: job.spec.tenant.clone(),
-            name: job.spec.name.clone(),
-            user: job.spec.user.clone(),
-            is_array: job.array.is_some(),
-            units: units.unwrap_or_default(),
-            held_at_begin: false,
-            start_ms: None,
-            waits: false,
-            outcome: None,
-            evictions: Vec::new(),
-            unit_ms: 0,
-            why: None,
-            work,
+        let run_times = &self.run_times;
+        let told = || run_times.of_job(job, units.unwrap_or_default(), said_ms);
+        let forecast = self.jobs.entry(key).or_insert_with(|| {
+            let (work, prediction) = told();
+            Forecast {
+                id: job.id,
+                tenant: job.spec.tenant.clone(),
+                name: job.spec.name.clone(),
+                user: job.spec.user.clone(),
+                is_array: job.array.is_some(),
+                units: units.unwrap_or_default(),
+                held_at_begin: false,
+                start_ms: None,
+                waits: false,
+                outcome: None,
+                evictions: Vec::new(),
+                unit_ms: 0,
+                why: None,
+                work,
+                prediction,
+            }
         });
         forecast.waits = job.phase == JobPhase::Queued;
     }
 
-    /// Takes over a change; `work` says how long a job works that is told of for the first time. What the nodes do because of it.
+    /// Takes over a change; `said_ms` says how long a job of the workload works, where that is known. What the nodes do because of it.
     pub(super) fn follow(
         &mut self,
         now_ms: u64,
         change: &Change,
         state: &State,
-        work: impl Fn(Option<usize>, &Job) -> Work,
+        said_ms: impl Fn(usize) -> Option<u64>,
     ) -> Option<Reaction> {
         match change {
             Change::Put(object) => match &**object {
@@ -177,7 +189,7 @@ impl Stories {
                     let key = self.key_of(job);
                     let added =
                         if let JobKey::Added(index) | JobKey::AddedTask(index, _) = key { Some(index) } else { None };
-                    self.tell(key, job, work(added, job));
+                    self.tell(key, job, added.and_then(said_ms));
                     if let JobPhase::Running(id) = job.phase
                         && !self.stopping.contains(&id)
                     {

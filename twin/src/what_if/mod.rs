@@ -14,6 +14,7 @@ mod edits;
 mod forecast;
 mod needed;
 mod run;
+mod run_times;
 mod usage;
 mod work;
 
@@ -39,11 +40,23 @@ pub struct Submission {
     pub work_ms: Option<u64>,
 }
 
+/// What is assumed of how long jobs run of which nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RunTimeBasis {
+    /// Their time limits, or the part of them that [`Options`] say.
+    #[default]
+    Limits,
+    /// How long earlier jobs of their tenants of the same size ran, where enough of them have ended; otherwise their time limits.
+    Predicted,
+}
+
 /// What the runs assume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How far both runs go.
     pub horizon_ms: u64,
+    /// How long jobs run.
+    pub run_times: RunTimeBasis,
     /// Jobs with a time limit run for this share of it.
     pub limit_percent: u32,
     /// Jobs without a time limit run for so long; none: beyond the horizon.
@@ -58,6 +71,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             horizon_ms: 2 * 3_600_000,
+            run_times: RunTimeBasis::default(),
             limit_percent: 100,
             run_time_ms: None,
             explained_max: 1_000,

@@ -5,14 +5,13 @@
 
 use super::edits::Edit;
 use super::forecast::{Reaction, Stories};
-use super::work::Work;
 use super::{Options, Submission, WhatIfError};
 use crate::events::Events;
 use crate::import::EndState;
 use crate::nodes::{last_words, reports};
 use crate::shard::Shard;
 use muster_control_core::{Command, Decided, Done, Entry, Reject, State, execute};
-use muster_model::{AllocationId, AllocationState, Job, JobPhase, Object, Rank, TaskState};
+use muster_model::{AllocationId, AllocationState, JobPhase, Object, Rank, TaskState};
 use muster_scheduler_core::PlacementPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +53,7 @@ pub(super) struct Run {
     pub(super) refused: BTreeMap<usize, Reject>,
     /// Jobs of the workload, once they are known.
     workload: Vec<Submission>,
+    placement: PlacementPolicy,
     shard: Option<Shard>,
     events: Events<Event>,
     batch: Vec<(Command, Origin)>,
@@ -74,6 +74,7 @@ impl Run {
             state,
             refused: BTreeMap::new(),
             workload: Vec::new(),
+            placement: PlacementPolicy::default(),
             shard: None,
             events: Events::default(),
             batch: Vec::new(),
@@ -114,6 +115,9 @@ impl Run {
 
     /// Makes a change as an operator would.
     pub(super) fn edit(&mut self, edit: &Edit) -> Result<(), Reject> {
+        if let Edit::Placement(policy) = edit {
+            self.placement = *policy;
+        }
         for command in edit.commands(&self.state)? {
             self.batch.push((command, Origin::Other));
             for decided in self.commit() {
@@ -137,7 +141,7 @@ impl Run {
     pub(super) fn go(&mut self) -> Result<(), WhatIfError> {
         let end_ms = self.begin_ms.saturating_add(self.options.horizon_ms);
         self.take_cells();
-        self.shard = Some(Shard::new(&self.state, PlacementPolicy::default()));
+        self.shard = Some(Shard::new(&self.state, self.placement));
         self.moment()?;
         self.say_why();
         while let Some(next_ms) = self.events.next_ms().filter(|next_ms| *next_ms <= end_ms) {
@@ -237,12 +241,8 @@ impl Run {
                 if let Some(shard) = &mut self.shard {
                     shard.apply(change);
                 }
-                let (workload, options) = (&self.workload, &self.options);
-                let work = |added: Option<usize>, job: &Job| {
-                    let said_ms = added.and_then(|index| workload.get(index)?.work_ms);
-                    Work::of(&job.spec, said_ms, options)
-                };
-                match self.forecasts.follow(self.now_ms, change, &self.state, work) {
+                let said_ms = |added: usize| self.workload.get(added)?.work_ms;
+                match self.forecasts.follow(self.now_ms, change, &self.state, said_ms) {
                     Some(Reaction::Start(id)) => {
                         self.events.push(self.now_ms + self.options.nodes.start_delay_ms, Event::Started(id));
                     }

@@ -2,7 +2,9 @@
 //!
 //! What must stay true: nothing is assumed that the answer does not say ([`basis`]); what is saved is what the job has said of its checkpoints.
 
-use super::{Options, Question};
+use super::forecast::Stories;
+use super::{Options, Question, RunTimeBasis};
+use muster_model::run_times::Prediction;
 use muster_model::{Job, JobSpec};
 
 /// Runs on beyond every horizon.
@@ -26,10 +28,11 @@ pub(super) struct Lost {
 }
 
 impl Work {
-    pub(super) fn of(spec: &JobSpec, said_ms: Option<u64>, options: &Options) -> Self {
+    /// `known_ms`: what is said or predicted of its run time.
+    pub(super) fn of(spec: &JobSpec, known_ms: Option<u64>, options: &Options) -> Self {
         let limit_ms = spec.time_limit_s.map_or(FOR_EVER, |limit_s| limit_s.saturating_mul(1_000).min(FOR_EVER));
-        let assumed_ms = match (said_ms, spec.time_limit_s) {
-            (Some(said_ms), _) => said_ms,
+        let assumed_ms = match (known_ms, spec.time_limit_s) {
+            (Some(known_ms), _) => known_ms,
             (None, Some(_)) => limit_ms / 100 * u64::from(options.limit_percent),
             (None, None) => options.run_time_ms.unwrap_or(FOR_EVER),
         };
@@ -74,8 +77,8 @@ impl Work {
 }
 
 /// What the runs assume, for people.
-pub(super) fn basis(question: &Question) -> Vec<String> {
-    let Options { limit_percent, run_time_ms, nodes, .. } = question.options;
+pub(super) fn basis(question: &Question, stories: &Stories) -> Vec<String> {
+    let Options { limit_percent, run_time_ms, nodes, run_times, .. } = question.options;
     let limits = match limit_percent {
         100 => "jobs run to their time limits".to_owned(),
         percent => format!("jobs run for {percent} % of their time limits"),
@@ -84,8 +87,12 @@ pub(super) fn basis(question: &Question) -> Vec<String> {
         Some(ms) => format!("jobs without a time limit run for {} s", ms / 1_000),
         None => "jobs without a time limit do not end".to_owned(),
     };
+    let predicted = match run_times {
+        RunTimeBasis::Limits => String::new(),
+        RunTimeBasis::Predicted => format!("{}; where nothing is predicted, ", predicted_in_words(stories)),
+    };
     let mut basis = vec![
-        format!("{limits}; {others}; all complete"),
+        format!("{predicted}{limits}; {others}; all complete"),
         "nothing is submitted, no node fails or comes back".to_owned(),
         format!(
             "preempted jobs stop at the end of their grace and lose what they did since their last known checkpoint; tasks take {} s to start",
@@ -102,6 +109,22 @@ pub(super) fn basis(question: &Question) -> Vec<String> {
     basis[1] =
         format!("nothing but the workload is submitted ({jobs} jobs{known}, {which}), no node fails or comes back");
     basis
+}
+
+fn predicted_in_words(stories: &Stories) -> String {
+    let predictions: Vec<Prediction> = stories.jobs.values().filter_map(|forecast| forecast.prediction).collect();
+    let error = match predictions.iter().filter_map(|prediction| prediction.error_half_percent).max() {
+        Some(u64::MAX) => "half of such predictions were off by a factor of more than 10".to_owned(),
+        Some(percent) => {
+            format!("half of such predictions were off by a factor of at most {}.{:02}", percent / 100, percent % 100)
+        }
+        None => "how far off such predictions are is not known yet".to_owned(),
+    };
+    match predictions.len() {
+        0 => "no run time can be predicted, since too few jobs of their tenants have ended".to_owned(),
+        1 => format!("1 run time is predicted from earlier jobs of its tenant ({error})"),
+        jobs => format!("{jobs} run times are predicted from earlier jobs of their tenants ({error})"),
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub(crate) struct Cluster {
     pub(crate) state: State,
     view: View,
     pub(crate) now_ms: u64,
+    /// Jobs end after this share of their time limits.
+    pub(crate) limit_percent: u64,
     next: BTreeSet<(u64, u64, Next)>,
     sequence: u64,
     known: BTreeSet<AllocationId>,
@@ -99,6 +101,7 @@ impl Cluster {
             view: View::from_objects(state.objects()),
             state,
             now_ms: BEGIN_MS,
+            limit_percent: 100,
             next: BTreeSet::new(),
             sequence: 0,
             known: BTreeSet::new(),
@@ -185,7 +188,7 @@ impl Cluster {
             Next::Started(id) if active(&self.state, id) => {
                 let job = self.state.jobs[&self.state.allocations[&id].job].clone();
                 if let Some(limit_s) = job.spec.time_limit_s {
-                    self.at(self.now_ms + limit_s * 1_000, Next::Worked(id));
+                    self.at(self.now_ms + limit_s * 10 * self.limit_percent, Next::Worked(id));
                 }
                 self.tell(id, TaskState::Running, batch);
             }

@@ -35,6 +35,18 @@ pub enum PlacementPolicy {
     BestFit,
 }
 
+impl PlacementPolicy {
+    /// How places are chosen, after "places are chosen".
+    #[must_use]
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            PlacementPolicy::Topology => "by topology, parts of cards where least is lost",
+            PlacementPolicy::FirstFit => "first-fit: nodes in the order of their ids, the network unseen",
+            PlacementPolicy::BestFit => "best-fit: the fullest node first, the network unseen",
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fleet {
