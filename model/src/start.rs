@@ -23,12 +23,15 @@ pub struct StartConditions {
     pub begin_ms: Option<u64>,
     /// It must have ended by then; milliseconds since the Unix epoch.
     pub deadline_ms: Option<u64>,
-    /// All of these must be met.
+    /// All of these must be met, or with [`any_dependency`](Self::any_dependency) one of them.
     pub dependencies: Vec<Dependency>,
     /// No earlier job of the same tenant, user and name may be live.
     pub singleton: bool,
     /// It is cancelled when a dependency can never be met; otherwise it stays pending.
     pub kill_on_invalid_dependency: bool,
+    /// One of the dependencies is enough.
+    #[serde(default)]
+    pub any_dependency: bool,
 }
 
 /// What a dependency asks of the other job.
@@ -89,6 +92,15 @@ pub enum Verdict {
 }
 
 impl Dependency {
+    /// From when on the job may start because of it, if it is met.
+    #[must_use]
+    pub fn met_ms(&self, verdict: Verdict) -> Option<u64> {
+        match verdict {
+            Verdict::Met(since_ms) => Some(since_ms.saturating_add(self.delay_s.saturating_mul(1_000))),
+            Verdict::Waits | Verdict::Never => None,
+        }
+    }
+
     /// Decides it for a job that is over.
     #[must_use]
     pub fn on_ended(&self, ended: &EndedJob) -> Verdict {
@@ -122,10 +134,13 @@ pub struct Unmet {
     pub begin_ms: Option<u64>,
     /// Dependencies that are not met yet.
     pub dependencies: Vec<Dependency>,
-    /// The dependency that can never be met, if there is one.
+    /// The dependency that can never be met, if there is one; where one of several is enough, the last of them.
     pub never: Option<Dependency>,
     /// An earlier job of the same tenant, user and name is live.
     pub singleton: bool,
+    /// One of the dependencies is enough; of those that can never be met only the last is left.
+    #[serde(default)]
+    pub any_dependency: bool,
 }
 
 impl Unmet {
@@ -139,13 +154,17 @@ impl Unmet {
     pub fn decide(&mut self, dependency: Dependency, verdict: Verdict) -> bool {
         match verdict {
             Verdict::Waits => false,
+            Verdict::Never if self.any_dependency && self.dependencies.iter().any(|one| *one != dependency) => {
+                self.dependencies.retain(|one| *one != dependency);
+                true
+            }
             Verdict::Never => self.never.replace(dependency).is_none(),
             Verdict::Met(since_ms) => {
                 let before = self.dependencies.len();
-                self.dependencies.retain(|one| *one != dependency);
+                let any = std::mem::take(&mut self.any_dependency);
+                self.dependencies.retain(|one| !any && *one != dependency);
                 if dependency.delay_s > 0 {
-                    let begin_ms = since_ms.saturating_add(dependency.delay_s.saturating_mul(1_000));
-                    self.begin_ms = Some(self.begin_ms.unwrap_or(0).max(begin_ms));
+                    self.begin_ms = self.begin_ms.max(dependency.met_ms(Verdict::Met(since_ms)));
                 }
                 self.dependencies.len() != before
             }

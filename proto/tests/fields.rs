@@ -140,6 +140,7 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Pool", "moves_lost_gpu_hours_per_day", "model/src/moves.rs", "fn a_pool_moves_nothing_unless_both_budgets_are_set"),
     ("Pool", "preemptions_max", "twin/tests/pains/storage_cannot_save_all.rs", "fn a_pool_bounds_how_often_a_job_is_preempted"),
     ("Pool", "cool_down_s", "twin/tests/histories/main.rs", "fn random_histories_keep_the_laws_and_satisfy_the_referee"),
+    ("StartConditions", "any_dependency", STARTS, "fn one_of_several_dependencies_is_enough"),
     ("StartConditions", "begin_ms", STARTS, "fn a_job_starts_only_when_eligible"),
     ("StartConditions", "deadline_ms", STARTS, "fn time_decides_by_the_command_alone"),
     ("StartConditions", "dependencies", STARTS, "fn dependents_are_decided_in_the_entry_that_ends_the_job"),

@@ -209,11 +209,13 @@ prop_compose! {
 
 prop_compose! {
     fn start_conditions()(
-        flags in any::<[bool; 3]>(), begin_ms in option::of(1..9_u64), deadline_ms in option::of(2_000_000..3_000_000_u64),
+        flags in any::<[bool; 4]>(), begin_ms in option::of(1..9_u64), deadline_ms in option::of(2_000_000..3_000_000_u64),
         dependencies in vec(dependency(), 0..3),
     ) -> StartConditions {
+        let any_dependency = flags[3] && dependencies.iter().all(|on: &Dependency| on.kind != DependencyKind::AfterCorr);
         StartConditions {
             held: flags[0], begin_ms, deadline_ms, dependencies, singleton: flags[1], kill_on_invalid_dependency: flags[2],
+            any_dependency,
         }
     }
 }
@@ -238,8 +240,9 @@ prop_compose! {
     fn unmet()(
         held in option::of(select(vec![Holder::User, Holder::Admin])), begin_ms in option::of(any::<u64>()),
         dependencies in vec(dependency(), 0..3), never in option::of(dependency()), singleton in any::<bool>(),
+        any_dependency in any::<bool>(),
     ) -> Unmet {
-        Unmet { held, begin_ms, dependencies, never, singleton }
+        Unmet { held, begin_ms, dependencies, never, singleton, any_dependency }
     }
 }
 

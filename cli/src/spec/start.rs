@@ -44,10 +44,24 @@ impl StartText<'_> {
             kill_on_invalid_dependency: self.kill_on_invalid_dependency,
             ..v1::StartConditions::default()
         };
-        for text in self.dependency {
+        let alternatives: Vec<&str> = self.dependency.iter().flat_map(|text| text.split('?')).collect();
+        wire.any_dependency = alternatives.len() > self.dependency.len();
+        if wire.any_dependency && self.dependency.len() > 1 {
+            let problem = format!("{:?} joins dependencies by ? and by commas", self.dependency.join(","));
+            faults.push(FieldError::new(
+                "dependency",
+                problem,
+                "use commas where all must be met, or ? where one is enough",
+            ));
+        }
+        for text in alternatives {
             if let Err(fault) = depend(text, &mut wire) {
                 faults.push(fault);
             }
+        }
+        if wire.any_dependency && wire.singleton {
+            let problem = "joins singleton with others by ?";
+            faults.push(FieldError::new("dependency", problem, "write singleton alone, or with commas"));
         }
         (wire != v1::StartConditions::default()).then_some(wire)
     }
@@ -59,13 +73,10 @@ fn depend(text: &str, wire: &mut v1::StartConditions) -> Result<(), FieldError> 
         FieldError::new(
             "dependency",
             problem,
-            "write afterok:JOB[:JOB...], afterany, afternotok, aftercorr, after:JOB[+MINUTES] or singleton, with commas between",
+            "write afterok:JOB[:JOB...], afterany, afternotok, aftercorr, after:JOB[+MINUTES] or singleton, with commas between (? where one is enough)",
         )
     };
     let text = text.trim();
-    if text.contains('?') {
-        return Err(fault(format!("{text:?} joins dependencies by ?, but all of them must be met")));
-    }
     if text.eq_ignore_ascii_case("singleton") {
         wire.singleton = true;
         return Ok(());

@@ -59,6 +59,20 @@ fn jobs_start_when_they_are_eligible_and_say_why_they_are_not() {
     let unknown = refused(&dev, &["--dependency", "afterok:99999"]);
     assert!(unknown.code == 2 && unknown.err.contains("which does not exist"), "{} {}", unknown.code, unknown.err);
 
+    // One of several is enough.
+    let one = submit(&dev, &["--dependency", &format!("afternotok:{first}?afterok:{ok}")], "true");
+    dev.until(&one, &["completed"]);
+    let waits = submit(&dev, &["--dependency", &format!("afterok:{held}?afternotok:{held}")], "true");
+    let (code, text) = listed(&dev, &waits);
+    assert!(code == "dependency" && text.contains("or another of its dependencies"), "{text}");
+    let shown = dev.run(&["job", &waits, "-o", "json"]).json();
+    assert_eq!(shown["dependencies"], serde_json::json!([format!("afterok:{held}?afternotok:{held}")]), "{shown}");
+    dev.ok(&["cancel", &waits]);
+    let mixed = refused(&dev, &["--dependency", &format!("afterok:{first}?afterok:{ok},afterok:{held}")]);
+    assert!(mixed.code == 2 && mixed.err.contains("by ? and by commas"), "{}", mixed.err);
+    let arrays = refused(&dev, &["--dependency", &format!("aftercorr:{first}?afterok:{ok}")]);
+    assert!(arrays.code == 2 && arrays.err.contains("is aftercorr"), "{}", arrays.err);
+
     // Time.
     let later = submit(&dev, &["--begin", "now+3"], "true");
     let (code, text) = listed(&dev, &later);

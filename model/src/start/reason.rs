@@ -15,6 +15,8 @@ pub enum NotEligible {
     Never(Dependency),
     /// It waits for another job.
     Dependency(Dependency),
+    /// It waits for another job, or one of its other dependencies.
+    OneDependency(Dependency),
     /// It waits for an earlier job of the same tenant, user and name.
     Singleton,
     /// It waits for its begin time, in milliseconds since the Unix epoch.
@@ -37,7 +39,9 @@ impl NotEligible {
         let open = unmet.dependencies.iter().filter(|one| unmet.never != Some(**one));
         let singleton = unmet.singleton.then_some(NotEligible::Singleton);
         let begins = unmet.begin_ms.map(NotEligible::BeginsAt);
-        let open = open.copied().map(NotEligible::Dependency);
+        let one_is_enough = unmet.any_dependency && unmet.dependencies.len() > 1;
+        let waits = if one_is_enough { NotEligible::OneDependency } else { NotEligible::Dependency };
+        let open = open.copied().map(waits);
         held.into_iter().chain(never).chain(open).chain(singleton).chain(begins).collect()
     }
 
@@ -53,7 +57,7 @@ impl NotEligible {
             NotEligible::Held(Holder::User) => "held_by_user",
             NotEligible::Held(Holder::Admin) => "held_by_admin",
             NotEligible::Never(_) => "dependency_never_satisfied",
-            NotEligible::Dependency(_) => "dependency",
+            NotEligible::Dependency(_) | NotEligible::OneDependency(_) => "dependency",
             NotEligible::Singleton => "singleton",
             NotEligible::BeginsAt(_) => "begin_time",
             NotEligible::ArrayTasks { .. } => "array_tasks",
@@ -69,6 +73,9 @@ impl NotEligible {
                 format!("dependency can never be satisfied: {} of job {}", on.kind, on.job)
             }
             NotEligible::Dependency(on) => format!("waits for job {} ({})", on.job, on.kind),
+            NotEligible::OneDependency(on) => {
+                format!("waits for job {} ({}), or another of its dependencies", on.job, on.kind)
+            }
             NotEligible::Singleton => "waits for an earlier job of the same name and user (singleton)".to_owned(),
             NotEligible::ArrayTasks { left: 0, .. } => "all tasks of the array have started".to_owned(),
             NotEligible::ArrayTasks { left, max_running: Some(limit) } => {
@@ -85,7 +92,7 @@ impl NotEligible {
     #[must_use]
     pub const fn job(&self) -> Option<crate::ids::JobId> {
         match self {
-            NotEligible::Never(on) | NotEligible::Dependency(on) => Some(on.job),
+            NotEligible::Never(on) | NotEligible::Dependency(on) | NotEligible::OneDependency(on) => Some(on.job),
             _ => None,
         }
     }
@@ -98,6 +105,7 @@ impl NotEligible {
             NotEligible::Held(Holder::Admin) => "ask an administrator to release it",
             NotEligible::Never(_) => "cancel it with `muster cancel`, and submit it again without that dependency",
             NotEligible::Dependency(_)
+            | NotEligible::OneDependency(_)
             | NotEligible::Singleton
             | NotEligible::BeginsAt(_)
             | NotEligible::ArrayTasks { .. } => "",

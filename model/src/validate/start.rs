@@ -56,6 +56,12 @@ impl JobSpec {
                 "use at most 366 days",
             );
             faults.when(
+                start.any_dependency && on.kind == DependencyKind::AfterCorr,
+                &format!("{field}.kind"),
+                || "is aftercorr, where one of several dependencies is enough".into(),
+                "use afterok, afterany, afternotok or after, or let all dependencies be met",
+            );
+            faults.when(
                 on.delay_s > 0 && on.kind != DependencyKind::After,
                 &format!("{field}.delay_s"),
                 || format!("is given with {}", on.kind),

@@ -29,6 +29,7 @@ pub(super) fn conditions_to_wire(start: &StartConditions) -> Option<v1::StartCon
         dependencies: start.dependencies.iter().map(Into::into).collect(),
         singleton: start.singleton,
         kill_on_invalid_dependency: start.kill_on_invalid_dependency,
+        any_dependency: start.any_dependency,
     })
 }
 
@@ -41,6 +42,7 @@ pub(super) fn conditions_from_wire(wire: Option<v1::StartConditions>) -> Result<
         dependencies: each("dependencies", wire.dependencies)?,
         singleton: wire.singleton,
         kill_on_invalid_dependency: wire.kill_on_invalid_dependency,
+        any_dependency: wire.any_dependency,
     })
 }
 
@@ -52,6 +54,7 @@ pub(super) fn unmet_to_wire(unmet: &Unmet) -> Option<v1::UnmetConditions> {
         dependencies: unmet.dependencies.iter().map(Into::into).collect(),
         never: unmet.never.as_ref().map(Into::into),
         singleton: unmet.singleton,
+        any_dependency: unmet.any_dependency,
     })
 }
 
@@ -69,6 +72,7 @@ impl TryFrom<v1::UnmetConditions> for Unmet {
             dependencies: each("dependencies", wire.dependencies)?,
             never: wire.never.map(TryInto::try_into).transpose()?,
             singleton: wire.singleton,
+            any_dependency: wire.any_dependency,
         })
     }
 }

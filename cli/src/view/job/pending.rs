@@ -9,7 +9,12 @@ pub(super) fn dependencies(start: &v1::StartConditions) -> Vec<String> {
         0 => format!("{}:{}", on.kind, on.job_id),
         delay_s => format!("{}:{}+{}", on.kind, on.job_id, delay_s / 60),
     };
-    start.dependencies.iter().map(written).chain(start.singleton.then(|| "singleton".to_owned())).collect()
+    let mut all: Vec<String> = start.dependencies.iter().map(written).collect();
+    if start.any_dependency && !all.is_empty() {
+        all = vec![all.join("?")];
+    }
+    all.extend(start.singleton.then(|| "singleton".to_owned()));
+    all
 }
 
 /// Why a pending job is not eligible to start, in the words of the control plane.

@@ -56,6 +56,9 @@ impl<'a> Known<'a> {
             return Ok((Unmet::default(), array));
         }
         level::field(draft.state, level::QUOTAS, "start")?;
+        if start.any_dependency {
+            level::field(draft.state, level::ACCESS, "start.any_dependency")?;
+        }
         check_deadline(draft, spec)?;
         let mut unmet = Unmet {
             held: start.held.then_some(Holder::User),
@@ -64,7 +67,9 @@ impl<'a> Known<'a> {
             never: None,
             singleton: start.singleton
                 && (!first_of_name || draft.state.index().starts.named_as(tenant, spec).next().is_some()),
+            any_dependency: start.any_dependency && !start.dependencies.is_empty(),
         };
+        let mut verdicts = Vec::with_capacity(start.dependencies.len());
         for (index, on) in start.dependencies.iter().enumerate() {
             let verdict = self.verdict(draft, on).map_err(|error| {
                 let field = format!("start.dependencies[{index}].job_id");
@@ -75,10 +80,19 @@ impl<'a> Known<'a> {
                     unmet.dependencies.retain(|one| one != on);
                     array.with_same_index.push(same);
                 }
-                _ => {
-                    unmet.decide(*on, verdict);
-                }
+                _ => verdicts.push((*on, verdict)),
             }
+        }
+        if unmet.any_dependency
+            && let Some(met) = verdicts
+                .iter()
+                .filter_map(|(on, verdict)| on.met_ms(*verdict).map(|at_ms| (at_ms, *on, *verdict)))
+                .min_by_key(|(at_ms, on, _)| (*at_ms, *on))
+        {
+            verdicts = vec![(met.1, met.2)];
+        }
+        for (on, verdict) in verdicts {
+            unmet.decide(on, verdict);
         }
         unmet.begin_ms = unmet.begin_ms.filter(|begin_ms| *begin_ms > draft.now_ms);
         Ok((unmet, array))

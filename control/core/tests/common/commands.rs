@@ -204,7 +204,7 @@ impl Story {
                 Command::PutDeviceClass(DeviceClass { name: "class".to_owned(), selector, tenants })
             }
             5 => Command::DeleteDeviceClass { name: "class".to_owned() },
-            0 => Command::RaiseFeatureLevel { level: self.chance.below(4) as u32 },
+            0 => Command::RaiseFeatureLevel { level: self.chance.below(5) as u32 },
             1 => {
                 Command::DeletePool { name: self.chance.pick(&["small", "default", "none"]).unwrap_or_default().into() }
             }

@@ -18,7 +18,7 @@ impl Story {
     pub(super) fn found_cluster(&mut self) -> Vec<Command> {
         let mut commands = self.found_tenants();
         if !self.chance.one_in(4) {
-            commands.insert(0, Command::RaiseFeatureLevel { level: 3 });
+            commands.insert(0, Command::RaiseFeatureLevel { level: 4 });
         }
         commands
     }
@@ -39,6 +39,9 @@ impl Story {
         start.begin_ms = self.chance.one_in(10).then(|| self.now_ms + self.chance.below(60_000));
         start.deadline_ms = self.chance.one_in(10).then(|| self.now_ms + 60_000 + self.chance.below(100_000));
         start.kill_on_invalid_dependency = self.chance.one_in(2);
+        let corr = |on: &Dependency| on.kind == DependencyKind::AfterCorr;
+        start.any_dependency =
+            self.state.meta.feature_level >= 4 && !start.dependencies.iter().any(corr) && self.chance.one_in(3);
         start
     }
 

@@ -84,7 +84,9 @@ fn a_job_starts_only_when_eligible() {
                 let (Command::Bind(binding), Ok(Done::Bound { .. })) = (command, decided) else { continue };
                 let Some(start) = seen.specs.get(&binding.job) else { continue };
                 let index = step.after.jobs.get(&binding.job).and_then(|job| job.array_task).map(|task| task.index);
-                if let Some(on) = start.dependencies.iter().find(|on| !seen.is_met(on, index)) {
+                let unmet = |on: &&Dependency| !seen.is_met(on, index);
+                let one_is_met = start.any_dependency && start.dependencies.iter().any(|on| !unmet(&on));
+                if let Some(on) = start.dependencies.iter().find(unmet).filter(|_| !one_is_met) {
                     return Err(format!("job {} was bound before {on:?} was met", binding.job));
                 }
                 if start.begin_ms.is_some_and(|begin_ms| begin_ms > seen.now_ms) {
@@ -205,7 +207,7 @@ struct Small {
 impl Small {
     fn new() -> Self {
         let mut small = Small { state: State::new(7), now_ms: START_MS, requests: 0 };
-        small.run(&Command::RaiseFeatureLevel { level: 3 }).expect("a new level");
+        small.run(&Command::RaiseFeatureLevel { level: 4 }).expect("a new level");
         let tenant = TenantSpec {
             path: "red".to_owned(),
             guarantee: Default::default(),
@@ -356,6 +358,44 @@ fn a_dependency_that_can_never_be_met_stays_pending_or_ends_the_job() {
     assert_eq!(small.state.index().starts.next_due_ms(), Some(0));
     small.run(&Command::DecideDue).expect("one is to be cancelled");
     assert!(!small.state.jobs.contains_key(&killed) && small.state.jobs.contains_key(&stays));
+}
+
+#[test]
+fn one_of_several_dependencies_is_enough() {
+    let mut small = Small::new();
+    let [first, second, third] = [(); 3].map(|()| small.submit(StartConditions::default(), &[]).expect("a job"));
+    let on = |kinds: &[(DependencyKind, JobId)]| StartConditions {
+        dependencies: kinds.iter().map(|(kind, job)| Dependency { kind: *kind, job: *job, delay_s: 0 }).collect(),
+        any_dependency: true,
+        ..StartConditions::default()
+    };
+    let one = on(&[(DependencyKind::AfterOk, first), (DependencyKind::AfterNotOk, second)]);
+    let early = small.submit(one.clone(), &[]).expect("a job");
+    let never =
+        small.submit(on(&[(DependencyKind::AfterOk, first), (DependencyKind::AfterOk, first)]), &[]).expect("a job");
+    let later =
+        small.submit(on(&[(DependencyKind::AfterOk, first), (DependencyKind::AfterAny, third)]), &[]).expect("a job");
+    assert_eq!(small.why(early), ["dependency", "dependency"]);
+    // One can never be met: the others may be.
+    small.run(&Command::Cancel { job: first }).expect("it is pending");
+    assert_eq!(small.why(early), ["dependency"]);
+    assert_eq!(small.why(later), ["dependency"]);
+    assert_eq!(small.why(never), ["dependency_never_satisfied"]);
+    small.run(&Command::Cancel { job: second }).expect("it is pending");
+    assert!(small.why(early).is_empty(), "{:?}", small.why(early));
+    assert_eq!(small.why(later), ["dependency"]);
+    small.run(&Command::Cancel { job: third }).expect("it is pending");
+    assert!(small.why(later).is_empty());
+    // Met when it is submitted.
+    let ended = [first, second].map(|job| EndedJob {
+        job,
+        completed: false,
+        started_ms: None,
+        ended_ms: 1,
+        array_completed: None,
+    });
+    let at_once = small.submit(one, &ended).expect("a job");
+    assert!(small.why(at_once).is_empty());
 }
 
 #[test]

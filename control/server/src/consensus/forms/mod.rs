@@ -199,6 +199,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("Reject", "NotPreemptible", 7),
     ("RequestRecord", "issued_ms", 5),
     ("RequestRecord", "tenant", 5),
+    ("StartConditions", "any_dependency", 8),
     ("TaskEnd", "DeviceFault", 7),
     ("TaskEnd", "OutOfMemory", 8),
     ("TaskEnd", "OverShare", 7),
@@ -222,6 +223,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("TenantSpec", "lends", 7),
     ("TenantSpec", "run_as", 7),
     ("TenantSpec", "weights", 7),
+    ("Unmet", "any_dependency", 8),
 ];
 
 /// The first form that has the field or variant.
