@@ -107,7 +107,7 @@ pub struct Reservations {
     pub given: u64,
     /// Of those, not started when the replay stopped; they count with their wait so far.
     pub never_started: u64,
-    /// Gangs that a floor account covered when they were first told, and paid for when they began. Nodes that are reserved for others yield to floors,
+    /// Gangs that a floor account covered each time that they were told one, and paid for when they began. Nodes that are reserved for others yield to floors,
     /// so only their times are promises.
     #[serde(default)]
     pub promised: u64,

@@ -1,8 +1,8 @@
 //! Reservations as reservations: when each gang was told that it starts at the latest, and when it did.
 //!
 //! What must stay true: a gang is judged by the first time that it was told and by the earliest; a reservation that was withdrawn or put off still
-//! counts. A time is a *promise* where a floor covered the gang when it was told and paid for it when it began: nodes that are reserved for others
-//! yield to floors. Only first attempts count: a requeued job was reserved nothing.
+//! counts. A time is a *promise* where a floor covered the gang each time that it was told one, and paid for it when it began: nodes that are reserved for others
+//! yield to floors, and a floor that the tenant's other jobs have used up meanwhile covers the gang no more. Only first attempts count: a requeued job was reserved nothing.
 
 use crate::report::{Lateness, Reservations};
 
@@ -12,7 +12,7 @@ pub(crate) struct Told {
     pub(crate) told_ms: u64,
     pub(crate) first_ms: u64,
     pub(crate) earliest_ms: u64,
-    /// A floor account covered the gang when it was first told.
+    /// A floor account covered the gang each time that it was told one.
     pub(crate) covered: bool,
 }
 
@@ -20,7 +20,9 @@ impl Told {
     /// A reservation says `start_ms`; `covered`: whether a floor account covers the gang now.
     pub(crate) fn again(told: Option<Self>, now_ms: u64, start_ms: u64, covered: impl FnOnce() -> bool) -> Self {
         match told {
-            Some(told) => Told { earliest_ms: told.earliest_ms.min(start_ms), ..told },
+            Some(told) => {
+                Told { earliest_ms: told.earliest_ms.min(start_ms), covered: told.covered && covered(), ..told }
+            }
             None => Told { told_ms: now_ms, first_ms: start_ms, earliest_ms: start_ms, covered: covered() },
         }
     }
@@ -67,5 +69,26 @@ fn lateness(mut errors_ms: Vec<i64>) -> Lateness {
         p50_s: at(0.5),
         p90_s: at(0.9),
         worst_s: at(1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_floor_covered_all_the_time_was_promised() {
+        let told = |covered: [bool; 2]| {
+            let first = Told::again(None, 0, 1_000, || covered[0]);
+            Told::again(Some(first), 500, 2_000, || covered[1])
+        };
+        let late = |covered, paid| reservations([(told(covered), Some(1_500), paid)].into_iter(), 9_000);
+        let promised = |found: &Reservations| (found.promised, found.late_covered, found.late_promised);
+        assert_eq!(promised(&late([true, true], true)), (1, 1, 1));
+        assert_eq!(promised(&late([true, false], true)), (0, 1, 0));
+        assert_eq!(promised(&late([false, true], true)), (0, 1, 0));
+        assert_eq!(promised(&late([true, true], false)), (0, 0, 0));
+        let in_time = reservations([(told([true, true]), Some(1_000), true)].into_iter(), 9_000);
+        assert_eq!(promised(&in_time), (1, 0, 0));
     }
 }

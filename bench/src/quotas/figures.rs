@@ -67,7 +67,7 @@ pub struct Figures {
     pub late: u64,
     /// Of those, gangs that a floor account paid for.
     pub late_covered: u64,
-    /// Gangs that a floor covered when they were told and when they began: their times were promises.
+    /// Gangs that a floor covered each time that they were told one, and when they began: their times were promises.
     #[serde(default)]
     pub promised: u64,
     /// Of those, later than they were told first.

@@ -272,7 +272,7 @@ fn waits_of_all(page: &mut String, found: &Found, source: Source) {
 }
 
 fn reservations(page: &mut String, found: &Found, source: Source) {
-    page.push_str("<h3>Reservations</h3><p>Gangs that were told when they start at the latest, and the error of the first time that they were told: negative means earlier. Over all seeds.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>told</th><th>how far ahead, p50</th><th>covered by a floor when told and when they began</th><th>of those, later than told</th><th>later, covered only when they began</th><th>later, burst</th><th>latest by</th><th>error p10</th><th>p50</th><th>p90</th></tr>\n");
+    page.push_str("<h3>Reservations</h3><p>Gangs that were told when they start at the latest, and the error of the first time that they were told: negative means earlier. Over all seeds.</p><div class=\"scroll\"><table><tr><th>load, policy</th><th>told</th><th>how far ahead, p50</th><th>covered by a floor all the time</th><th>of those, later than told</th><th>later, covered when they began but not all the time</th><th>later, burst</th><th>latest by</th><th>error p10</th><th>p50</th><th>p90</th></tr>\n");
     for load in &found.options.loads_permille {
         for policy in &found.options.policies {
             let runs: Vec<&Figures> =

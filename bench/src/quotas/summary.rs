@@ -113,7 +113,7 @@ fn of_one(found: &Found, source: Source, load: u32, policy: Policy) -> Vec<Row> 
         Row::new(
             "reservations: given; later than first told (Q5)",
             format!(
-                "{}, of which a floor covered {} from then on; {} of those later, {} that a floor covered only when they began, {} of burst; the latest by {}",
+                "{}, of which a floor covered {} all the time; {} of those later, {} that a floor covered when they began but not all the time, {} of burst; the latest by {}",
                 sum(|run| run.reserved),
                 sum(|run| run.promised),
                 sum(|run| run.late_promised),
@@ -122,7 +122,7 @@ fn of_one(found: &Found, source: Source, load: u32, policy: Policy) -> Vec<Row> 
                 span(latest)
             ),
             "reserved nodes of burst yield to floors",
-            "0 of those that a floor covered",
+            "0 of those that a floor covered all the time",
         ),
         Row::new(
             "error of the first time told: p10, p50, p90",
