@@ -352,12 +352,15 @@ pub struct PoolView {
     /// What a task that asked for no memory may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
-    /// What a job that a floor covers waits at most for what others borrow here, in seconds: cool-down, longest grace, and stopping.
+    /// What a job that a floor covers waits at most for what others borrow here, in seconds: cool-down, longest grace, stopping, and until the storage of
+    /// checkpoints can take more.
     pub floor_wait_s: u64,
     /// Of it, the cool-down of burst jobs.
     pub cool_down_s: u64,
     /// Of it, the longest grace of the burst jobs in the pool.
     pub longest_grace_s: u64,
+    /// Of it, the wait for the storage of checkpoints, where the pool says what that takes.
+    pub stagger_s: u64,
 }
 
 /// What jobs may mount in a pool.
@@ -410,9 +413,10 @@ impl PoolView {
     pub fn new(pool: &v1::Pool, wait: Option<&v1::FloorWait>) -> Self {
         let wait = wait.cloned().unwrap_or_default();
         PoolView {
-            floor_wait_s: wait.cool_down_s + wait.retry_s + wait.grace_s + wait.stop_s,
+            floor_wait_s: wait.cool_down_s + wait.retry_s + wait.grace_s + wait.stop_s + wait.stagger_s,
             cool_down_s: pool.cool_down_s,
             longest_grace_s: wait.grace_s,
+            stagger_s: wait.stagger_s,
             name: pool.name.clone(),
             modes: pool.modes.clone(),
             classes: pool.workload_classes.clone(),

@@ -96,9 +96,9 @@ impl v1::fleet_server::Fleet for FleetService {
             self.0.look(&author, reads(Rpc::FleetListPools), consistency, look).await?;
         pools.sort_by(|a, b| a.name.cmp(&b.name));
         let wait = |pool: &Pool| {
-            let FloorWait { cool_down_s, grace_s, retry_s, stop_s } =
+            let FloorWait { cool_down_s, grace_s, retry_s, stop_s, stagger_s } =
                 waits.get(&pool.name).copied().unwrap_or_default();
-            v1::FloorWait { pool: pool.name.clone(), cool_down_s, grace_s, stop_s, retry_s }
+            v1::FloorWait { pool: pool.name.clone(), cool_down_s, grace_s, stop_s, retry_s, stagger_s }
         };
         let floor_waits = pools.iter().map(wait).collect();
         let pools = pools.iter().map(v1::Pool::from).collect();

@@ -73,6 +73,8 @@ pub struct View {
     priorities: RunningPriorities,
     /// Groups for which no victims were found.
     pub(crate) reclaims_tried: BTreeMap<ReclaimFamily, ReclaimTried>,
+    /// Cells in which somebody waits until the storage of checkpoints can take more, and until when nobody else preempts there.
+    pub(crate) storage_waits: BTreeMap<CellId, u64>,
     /// Gangs for which no moves were found, and when they are tried again.
     pub(crate) moves_tried: BTreeMap<ReclaimFamily, ReclaimTried>,
     /// Records of moves: what budgets have left.

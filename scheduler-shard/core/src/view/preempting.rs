@@ -78,7 +78,8 @@ impl View {
 
     /// When a family for which no victims were found is due again.
     pub(super) fn next_reclaim_ms(&self) -> Option<u64> {
-        self.reclaims_tried.values().chain(self.moves_tried.values()).map(|tried| tried.again_ms).min()
+        let tried = self.reclaims_tried.values().chain(self.moves_tried.values()).map(|tried| tried.again_ms);
+        tried.chain(self.storage_waits.values().copied()).min()
     }
 
     /// Shows a proposed preemption in the view, so that the next decision sees it. The beneficiary leaves the queue.

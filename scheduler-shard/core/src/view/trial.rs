@@ -34,6 +34,7 @@ impl View {
             preempting: self.preempting.clone(),
             priorities: self.priorities.clone(),
             reclaims_tried: self.reclaims_tried.clone(),
+            storage_waits: BTreeMap::new(),
             moves_tried: self.moves_tried.clone(),
             moves: self.moves.clone(),
             not_offered_until: self.not_offered_until.clone(),

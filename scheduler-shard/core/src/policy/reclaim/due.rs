@@ -124,7 +124,7 @@ pub(super) fn tried_in_vain(view: &mut View, family: ReclaimFamily, now_ms: u64,
 }
 
 /// The family is left alone for so long.
-pub(super) fn rest(view: &mut View, family: ReclaimFamily, now_ms: u64, wait_ms: u64) {
+fn rest(view: &mut View, family: ReclaimFamily, now_ms: u64, wait_ms: u64) {
     let blocked_at = view.queues.get(&family.0).and_then(|queue| queue.family_blocked_at(family.1, &family.2));
     view.reclaims_tried.insert(family, ReclaimTried::in_vain(now_ms, wait_ms, blocked_at));
 }

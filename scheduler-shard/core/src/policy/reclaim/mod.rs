@@ -6,7 +6,9 @@
 //! - nothing is proposed without a place for the whole gang, topology included;
 //! - a victim is legal by the rules that the control plane proves again ([`Asks`]);
 //! - victims go in the order of [`in_order`];
-//! - who is tried, and when again, follows from [`due`] alone.
+//! - who is tried, and when again, follows from [`due`] alone;
+//! - while somebody waits for the storage of checkpoints ([`stagger`]), nobody behind preempts in the cell: otherwise small victims could keep the
+//!   storage busy for ever.
 
 mod asks;
 mod due;
@@ -21,7 +23,7 @@ use crate::view::{Known, View};
 pub use asks::Protection;
 pub(crate) use asks::protection;
 use asks::{Asks, Verdict};
-use due::{AGAIN_MS, candidates, put_off, rest, tried_in_vain};
+use due::{AGAIN_MS, candidates, put_off, tried_in_vain};
 use muster_model::preemption::STOP_MS_MAX;
 use muster_model::{Allocation, AllocationId, AllocationState, Binding, CellId, Claim, Epoch, JobId, TaskPlacement};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +42,10 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
     if bounds.preemptions_max == 0 {
         return;
     }
+    if view.storage_waits.get(&cell).is_some_and(|until_ms| *until_ms > now_ms) {
+        return;
+    }
+    view.storage_waits.remove(&cell);
     let due = candidates(view, cell, bounds.preemptions_max, now_ms);
     if due.is_empty() {
         return;
@@ -68,7 +74,9 @@ fn try_candidates(view: &mut View, cell: CellId, bounds: &Bounds, now_ms: u64, s
         let family = (cell, job.tenant, class.without_limit());
         match found {
             Some(Found::Taken { victims, .. }) if stagger::must_wait(view, &victims) => {
-                rest(view, family, now_ms, AGAIN_MS);
+                view.reclaims_tried.remove(&family);
+                view.storage_waits.insert(cell, now_ms.saturating_add(AGAIN_MS));
+                return;
             }
             Some(Found::Taken { binding, victims, claim }) => {
                 view.reclaims_tried.remove(&family);
