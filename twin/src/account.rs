@@ -2,11 +2,12 @@
 
 use crate::assumptions::assumptions;
 use crate::bound::{Work as Bounded, goodput_bound};
+use crate::estimates;
 use crate::gathered::Account;
 use crate::ledger::{Ended, JobAccount, cards};
 use crate::report::{
-    JobCounts, Percentiles, REPORT_VERSION, Report, Reservations, Series, TenantRow, TenantSeries, Usage, WaitRow,
-    WindowFacts,
+    EstimateRow, JobCounts, Percentiles, REPORT_VERSION, Report, Reservations, Series, TenantRow, TenantSeries, Usage,
+    WaitRow, WindowFacts,
 };
 use crate::reservations::reservations;
 use crate::window::DAY_S;
@@ -70,6 +71,7 @@ impl Account<'_> {
             assumptions: assumptions(&self),
             fairness,
             reservations: self.reservations(),
+            estimates: self.estimates(),
             fleet: self.fleet,
             refused: self.refused,
             work: self.work,
@@ -145,6 +147,11 @@ impl Account<'_> {
             units: job.units.0,
         });
         goodput_bound(work, GpuUnits::cards(self.fleet.gpus).0, self.window.length_s() * 1000)
+    }
+
+    fn estimates(&self) -> Vec<EstimateRow> {
+        let jobs = self.ledger.jobs.iter();
+        estimates::rows(jobs.filter_map(|job| Some((job.estimated.as_ref()?, job.bound_ms))), self.stopped_ms)
     }
 
     fn reservations(&self) -> Option<Reservations> {

@@ -5,6 +5,7 @@
 //! fleet's cores would make; what the state machine says is followed, never foreseen.
 
 use crate::error::ReplayError;
+use crate::estimates::{ASKED_AFTER_MS, Estimated};
 use crate::event_log::EventLog;
 use crate::events::{Event, Events};
 use crate::fairness::Watch;
@@ -26,7 +27,7 @@ use muster_control_core::events::About;
 use muster_control_core::{Command, Done, Entry, Reject, State, execute};
 use muster_model::node::NodeSpec;
 use muster_model::tenant::TenantSpec;
-use muster_model::{AllocationId, AllocationState, CellId, Pool, Rank, TaskState};
+use muster_model::{AllocationId, AllocationState, CellId, JobId, JobPhase, Pool, Rank, TaskState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
@@ -65,6 +66,10 @@ pub(crate) struct Engine<'w> {
     looks: BTreeSet<u64>,
     /// Jobs that were neither accepted nor refused so far.
     ahead: u64,
+    /// [`Options::estimates_every`].
+    estimates_every: usize,
+    /// Jobs of which it is asked at the end of the present moment when they will start.
+    asked: Vec<JobId>,
 }
 
 /// What a replay is set up from.
@@ -118,6 +123,8 @@ impl<'w> Engine<'w> {
             tree: tree_facts(tenants),
             looks: BTreeSet::new(),
             ahead: 0,
+            estimates_every: options.estimates_every as usize,
+            asked: Vec::new(),
         };
         engine.note_submissions();
         for part in 1..=u64::from(options.checks) {
@@ -159,6 +166,7 @@ impl<'w> Engine<'w> {
             }
             self.commit();
             self.plan()?;
+            self.estimate();
             if check {
                 self.check()?;
             }
@@ -191,6 +199,7 @@ impl<'w> Engine<'w> {
                 }
             }
             Event::Stopped(id) => self.tell(id, |_| Some(TaskState::Stopped)),
+            Event::Estimate(id) => self.asked.push(id),
             Event::Sweep => {
                 self.batch.push((Command::Sweep, Origin::Node));
                 self.events.push(self.now_ms + SWEEP_MS, Event::Sweep);
@@ -279,6 +288,12 @@ impl<'w> Engine<'w> {
             (Origin::Submit(index), Ok(Done::Submitted { first, .. })) => {
                 self.ahead -= 1;
                 self.records.accepted(self.now_ms, *first, index);
+                if self.estimates_every > 0
+                    && index.is_multiple_of(self.estimates_every)
+                    && !self.records.ledger.jobs[index].warm
+                {
+                    self.events.push(self.now_ms + ASKED_AFTER_MS, Event::Estimate(*first));
+                }
             }
             (Origin::Submit(index), Err(Reject::Full { .. })) => {
                 if let Command::Submit { specs, .. } = command {
@@ -319,6 +334,19 @@ impl<'w> Engine<'w> {
             self.commit();
         }
         Err(ReplayError::Restless { after_s: self.now_ms / 1000 })
+    }
+
+    /// Asks when jobs will start that still wait.
+    fn estimate(&mut self) {
+        for id in std::mem::take(&mut self.asked) {
+            if !self.state.jobs.get(&id).is_some_and(|job| job.phase == JobPhase::Queued) {
+                continue;
+            }
+            let found = self.shard.estimates(id, BEGIN_MS + self.now_ms);
+            let starts_ms = found.iter().map(|said| (said.basis(), said.start_ms.saturating_sub(BEGIN_MS))).collect();
+            let index = self.records.ledger.index_of(id);
+            self.records.ledger.jobs[index].estimated = Some(Estimated { asked_ms: self.now_ms, starts_ms });
+        }
     }
 
     /// The shard is asked again when a resting job wakes, or when a job may go to another cell.

@@ -1,6 +1,6 @@
 //! What is to happen, in order of virtual time; of equal times in the order in which it was decided.
 
-use muster_model::AllocationId;
+use muster_model::{AllocationId, JobId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -17,6 +17,8 @@ pub(crate) enum Event {
     Stopped(AllocationId),
     /// A job is asked to end by its owner.
     Cancel(AllocationId),
+    /// It is asked when a waiting job will start.
+    Estimate(JobId),
     /// The hourly housekeeping.
     Sweep,
     /// A shard wants to look again.

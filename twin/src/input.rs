@@ -41,6 +41,9 @@ pub struct Options {
     /// In how many seconds past use comes to count half in the order of tenants; 0: it does not count.
     #[serde(default)]
     pub half_life_s: u64,
+    /// Of one in so many submitted jobs it is asked when it will start, if it still waits after a minute; 0: of none.
+    #[serde(default)]
+    pub estimates_every: u32,
 }
 
 impl Default for Options {
@@ -58,6 +61,7 @@ impl Default for Options {
             queue: QueueChoice::Tree,
             cool_down_s: 0,
             half_life_s: 0,
+            estimates_every: 0,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Every job of a replay and what became of it.
 
+use crate::estimates::Estimated;
 use crate::gauge::Gauge;
 use crate::import::{EndState, TraceDevices, TraceJob};
 use crate::queue::Queues;
@@ -51,6 +52,8 @@ pub(crate) struct JobAccount {
     pub(crate) preemptions: u32,
     /// What reservations said of its first attempt.
     pub(crate) told: Option<Told>,
+    /// When it was said to start.
+    pub(crate) estimated: Option<Estimated>,
 }
 
 impl JobAccount {
@@ -188,6 +191,7 @@ impl Ledger {
             kept_ms: None,
             preemptions: 0,
             told: None,
+            estimated: None,
         });
     }
 

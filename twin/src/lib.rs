@@ -29,6 +29,7 @@ mod assumptions;
 mod bound;
 mod closeness;
 mod engine;
+mod estimates;
 mod event_log;
 mod events;
 mod fairness;

@@ -58,6 +58,26 @@ pub struct Report {
     /// Reservations, where there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservations: Option<Reservations>,
+    /// Estimated starts beside the starts that followed, by what the estimate rests on, where any were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub estimates: Vec<EstimateRow>,
+}
+
+/// The estimates of one basis.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EstimateRow {
+    /// What they rest on, as `muster explain` says it; `none`: nothing gave a time, and the error counts from when it was asked.
+    pub basis: String,
+    /// Jobs.
+    pub asked: u64,
+    /// Of those, not started when the replay stopped; they count with their wait so far.
+    pub never_started: u64,
+    /// Of all, those whose wait from then on was at least half and at most twice what was said; waits under a minute count as a minute.
+    pub within_factor_2: u64,
+    /// How far away the start was said to be.
+    pub ahead_s: Percentiles,
+    /// Against what was said.
+    pub error: Lateness,
 }
 
 /// Whether floors held and how evenly burst was shared, within the window, by what tenants held and waited for.

@@ -57,7 +57,7 @@ pub(crate) fn reservations(jobs: impl Iterator<Item = (Told, Option<u64>, bool)>
     }
 }
 
-fn lateness(mut errors_ms: Vec<i64>) -> Lateness {
+pub(crate) fn lateness(mut errors_ms: Vec<i64>) -> Lateness {
     errors_ms.sort_unstable();
     let at = |share: f64| {
         let rank = (errors_ms.len() as f64 * share).ceil() as usize;

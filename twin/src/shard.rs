@@ -2,7 +2,8 @@
 
 use crate::proposals;
 use muster_control_core::{Command, Reject, State};
-use muster_model::{CellId, Change};
+use muster_model::{CellId, Change, JobId};
+use muster_scheduler_core::explain::Estimate;
 use muster_scheduler_core::{Bounds, PlacementPolicy, View, plan};
 
 /// In a fleet of several cells a shard looks this often whether a job that waits should go elsewhere.
@@ -40,6 +41,11 @@ impl Shard {
     /// What it knows.
     pub(crate) fn view(&self) -> &View {
         &self.view
+    }
+
+    /// When a job would start, by each basis that gives a time.
+    pub(crate) fn estimates(&self, job: JobId, now_ms: u64) -> Vec<Estimate> {
+        muster_scheduler_core::explain::estimates(&self.view, job, now_ms)
     }
 
     /// Takes over a change.

@@ -2,7 +2,7 @@
 
 use super::referee::Verdict;
 use super::{Policy, Source};
-use muster_twin::report::{Report, WaitRow};
+use muster_twin::report::{EstimateRow, Report, WaitRow};
 use serde::{Deserialize, Serialize};
 
 /// Waits of one size of gang.
@@ -79,6 +79,9 @@ pub struct Figures {
     pub estimate_s: [f64; 3],
     /// How far ahead it was told.
     pub ahead_p50_s: f64,
+    /// Estimated starts by their basis, where they were asked for.
+    #[serde(default)]
+    pub estimates: Vec<EstimateRow>,
     /// The referee's verdict, where it judged.
     pub verdict: Option<Verdict>,
     /// The replay took this long.
@@ -133,6 +136,7 @@ impl Figures {
             latest_s: first.worst_s,
             estimate_s: [first.p10_s, first.p50_s, first.p90_s],
             ahead_p50_s: reservations.map_or(0.0, |reservations| reservations.told_ahead_s.p50),
+            estimates: report.estimates.clone(),
             verdict,
             replay_s,
             referee_s,

@@ -158,6 +158,8 @@ pub struct Options {
     pub checkpoint_s: u64,
     /// Least run time of burst.
     pub cool_down_s: u64,
+    /// Of one in so many jobs that still wait after a minute it is asked when they will start; 0: of none.
+    pub estimates_every: u32,
     /// Runs at once.
     pub threads: usize,
     /// The program that judges event logs: it takes the log's path and `--json`.

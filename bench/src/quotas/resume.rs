@@ -21,10 +21,14 @@ struct Line {
 
 /// What changes a run, beside its trace, load, seed and policy.
 fn made_by(options: &Options, judged: bool) -> String {
-    let Options { days, warm_days, drain_days, limit_percent, grace_s, checkpoint_s, cool_down_s, .. } = options;
+    let Options {
+        days, warm_days, drain_days, limit_percent, grace_s, checkpoint_s, cool_down_s, estimates_every, ..
+    } = options;
+    let estimates =
+        if *estimates_every > 0 { format!(", estimates of one in {estimates_every}") } else { String::new() };
     format!(
         "days {days}, warm {warm_days}, drain {drain_days}, limits {limit_percent} %, grace {grace_s} s, checkpoint {checkpoint_s} s, \
-         cool-down {cool_down_s} s, judged {judged}"
+         cool-down {cool_down_s} s, judged {judged}{estimates}"
     )
 }
 

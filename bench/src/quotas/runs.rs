@@ -197,6 +197,7 @@ fn input(
         drain_days_max: options.drain_days,
         checkpoint_s: options.checkpoint_s,
         cool_down_s: options.cool_down_s,
+        estimates_every: options.estimates_every,
         queue: policy.queue(),
         ..ReplayOptions::default()
     };

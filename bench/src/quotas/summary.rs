@@ -4,6 +4,8 @@ use super::figures::{Figures, Spread};
 use super::{Found, Policy, Source};
 use crate::table::{Row, Table};
 use muster_twin::html::words::{percent, span};
+use muster_twin::report::EstimateRow;
+use std::collections::BTreeSet;
 
 /// The runs of one trace, load and policy.
 pub(super) fn of(found: &Found, source: Source, load: u32, policy: Policy) -> Vec<&Figures> {
@@ -107,7 +109,7 @@ fn of_one(found: &Found, source: Source, load: u32, policy: Policy) -> Vec<Row> 
         .into_iter()
         .filter_map(|size| wait_of(&runs, &size).map(|text| format!("{size}: {text}")))
         .collect();
-    vec![
+    let mut rows = vec![
         Row::new("bound of goodput; offered in the window", bound, offered, ""),
         Row::new("waits by size of the gang, p50 / p99", by_size.join("; "), "", ""),
         Row::new(
@@ -130,7 +132,39 @@ fn of_one(found: &Found, source: Source, load: u32, policy: Policy) -> Vec<Row> 
             "negative: began earlier",
             "",
         ),
-    ]
+    ];
+    rows.extend(estimates(&runs));
+    rows
+}
+
+/// The error of estimated starts, of each basis.
+fn estimates(runs: &[&Figures]) -> Vec<Row> {
+    let all = || runs.iter().flat_map(|run| &run.estimates);
+    let bases: BTreeSet<&str> = all().map(|row| row.basis.as_str()).collect();
+    let of = |basis: &str| {
+        let rows: Vec<&EstimateRow> = all().filter(|row| row.basis == basis).collect();
+        let asked: u64 = rows.iter().map(|row| row.asked).sum();
+        let near: u64 = rows.iter().map(|row| row.within_factor_2).sum();
+        // Weighed by their number, so that a run with few says little.
+        let mean = |value: fn(&EstimateRow) -> f64| {
+            rows.iter().map(|row| value(row) * row.asked as f64).sum::<f64>() / asked.max(1) as f64
+        };
+        Row::new(
+            format!("estimated starts, basis {basis}: error p10, p50, p90"),
+            format!(
+                "{} jobs, told {} ahead (p50): {}, {}, {}; {:.0} % within a factor of 2",
+                asked,
+                span(mean(|row| row.ahead_s.p50)),
+                signed(mean(|row| row.error.p10_s)),
+                signed(mean(|row| row.error.p50_s)),
+                signed(mean(|row| row.error.p90_s)),
+                100.0 * near as f64 / asked.max(1) as f64
+            ),
+            "negative: began earlier",
+            "",
+        )
+    };
+    bases.into_iter().map(of).collect()
 }
 
 /// `-2.1 h`.

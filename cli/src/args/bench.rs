@@ -278,6 +278,9 @@ pub struct Quotas {
     /// Time that burst work runs before it may be preempted
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
     pub cool_down: Seconds,
+    /// Of one in so many jobs that still wait after a minute, ask when they will start, as `muster explain` does, and show the errors; 0: of none
+    #[arg(long, value_name = "EVERY", default_value_t = 0)]
+    pub estimates: u32,
     /// Runs at the same time
     #[arg(long, default_value_t = 2)]
     pub threads: usize,

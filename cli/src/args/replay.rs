@@ -108,6 +108,9 @@ pub struct Replay {
     /// Time that burst work runs before it may be preempted
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration, help_heading = "Replay options")]
     pub cool_down: Seconds,
+    /// Of one in so many jobs that still wait after a minute, ask when they will start, as `muster explain` does; the JSON report has the errors
+    #[arg(long, value_name = "EVERY", default_value_t = 0, conflicts_with = "live", help_heading = "Replay options")]
+    pub estimates: u32,
     /// Time that a preempted job may take to stop
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3_600), help_heading = "Replay options")]
     pub grace_s: Option<u64>,

@@ -128,6 +128,7 @@ fn quotas(flags: &Quotas) -> anyhow::Result<Vec<Table>> {
         grace_s: flags.grace.0,
         checkpoint_s: flags.checkpoint.0,
         cool_down_s: flags.cool_down.0,
+        estimates_every: flags.estimates,
         threads: flags.threads,
         referee: flags.referee,
         logs: flags.logs,

@@ -203,6 +203,7 @@ fn options(args: &Replay, window: WindowChoice) -> Options {
         checkpoint_s: args.checkpoint_s,
         queue: args.queue,
         cool_down_s: args.cool_down.0,
+        estimates_every: args.estimates,
         ..Options::default()
     }
 }

@@ -124,6 +124,24 @@ pub fn explain(view: &View, id: JobId, now_ms: u64) -> Option<Explanation> {
     Some(Explanation { phase, reasons, position: position::of(view, cell, id, now_ms), wider, estimates })
 }
 
+/// When a live job would start, and what that rests on: the estimates of [`explain`], without its reasons and remedies.
+#[must_use]
+pub fn estimates(view: &View, id: JobId, now_ms: u64) -> Vec<Estimate> {
+    let Some(job) = view.jobs.get(id.0) else { return Vec::new() };
+    let Some(class) = job.class.clone() else {
+        return job.claim.iter().map(|claim| estimate::of_claim(view, claim, now_ms)).collect();
+    };
+    let Some(cell) = job.cell else { return Vec::new() };
+    let mut trial = Trial::of(view, job, cell, now_ms);
+    if trial.starts() {
+        return vec![estimate::at_once(now_ms)];
+    }
+    if let Some(why) = growth_is_enough(&mut trial, job) {
+        return vec![estimate::of_growth(&why, now_ms)];
+    }
+    estimate::of_waiting(&trial, job, &class)
+}
+
 /// Growth that ends for the job, if it starts then, with all who go before it.
 fn growth_is_enough(trial: &mut Trial, job: &Known) -> Option<Leaving> {
     let Some(Why::GrowthEnds(leaving)) = Why::growth_ends(&trial.view, job) else { return None };
