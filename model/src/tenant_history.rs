@@ -121,6 +121,15 @@ impl TenantHistory {
         self.removed_ms = Some(now_ms.max(from_ms));
     }
 
+    /// Since when `of` has said what it says now; none where that was so before the first version that is known.
+    #[must_use]
+    pub fn holds_since<T: PartialEq>(&self, of: impl Fn(&TenantVersion) -> T) -> Option<u64> {
+        let now = of(self.versions.last()?);
+        let same = self.versions.iter().rev().take_while(|version| of(version) == now);
+        let (reached, first) = same.fold((0, None), |(reached, _), version| (reached + 1, Some(version.from_ms)));
+        first.filter(|_| !self.is_cut || reached < self.versions.len())
+    }
+
     /// When the first version ended, if it has.
     #[must_use]
     pub fn first_ended_ms(&self) -> Option<u64> {
@@ -177,5 +186,37 @@ impl TenantHistory {
                 Some(format!("it ends with {last:?}, removed {removed_ms:?}, and the tenant is {tenant:?}"))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(from_ms: u64, weight: u32, path: &str) -> TenantVersion {
+        TenantVersion {
+            from_ms,
+            path: path.to_owned(),
+            parent: None,
+            guarantee: ResourceVec::default(),
+            max: Limits::default(),
+            weight,
+            weights: BTreeMap::new(),
+            trust: Trust::Trusted,
+            lend: true,
+            lends: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_field_holds_since_the_version_that_set_it() {
+        let mut history = TenantHistory::new(TenantId(1), version(1, 1, "a"), true);
+        assert_eq!(history.holds_since(|version| version.weight), None, "it may be older than what is known");
+        assert!(history.note(version(5, 2, "a")) && history.note(version(7, 2, "b")));
+        assert_eq!(history.holds_since(|version| version.weight), Some(5));
+        assert_eq!(history.holds_since(|version| version.path.clone()), Some(7));
+        assert_eq!(history.holds_since(|version| version.trust), None);
+        history.is_cut = false;
+        assert_eq!(history.holds_since(|version| version.trust), Some(1));
     }
 }

@@ -59,10 +59,33 @@ pub struct Standing {
     pub historic_share: Option<u64>,
     /// When what it uses changed last: the newest binding or promotion that is still there.
     pub used_since_ms: Option<u64>,
+    /// When what floor accounts pay changed last: the newest binding or promotion of it that is still there.
+    pub covered_since_ms: Option<u64>,
+    /// Since when its guarantee is what it is, and its weights are; none where that is longer ago than is known.
+    pub set_since_ms: SetSince,
     /// When the oldest of its jobs that only waits for devices was submitted.
     pub waiting_since_ms: Option<u64>,
     /// The max, of itself or of a tenant above or below it, that keeps most of its jobs waiting.
     pub limit: Option<Limit>,
+}
+
+/// Since when limits of a tenant are what they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetSince {
+    /// The guarantee.
+    pub guarantee_ms: Option<u64>,
+    /// The weight, and those of resources.
+    pub weight_ms: Option<u64>,
+}
+
+impl SetSince {
+    fn of(state: &State, id: TenantId) -> Self {
+        let Some(history) = state.tenant_histories.get(&id) else { return SetSince::default() };
+        SetSince {
+            guarantee_ms: history.holds_since(|version| version.guarantee),
+            weight_ms: history.holds_since(|version| (version.weight, version.weights.clone())),
+        }
+    }
 }
 
 /// A max that keeps jobs waiting.
@@ -86,13 +109,24 @@ pub struct Limit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The other asks for no more.
-    NoDemand,
+    NoDemand {
+        /// When what the other uses changed last; none where it uses nothing.
+        since_ms: Option<u64>,
+    },
     /// A max keeps the other.
     AtMax(Limit),
     /// Its floor pays for what it has.
-    Floor,
+    Floor {
+        /// When the last of that was bound or promoted.
+        since_ms: Option<u64>,
+        /// Since when its guarantee is what it is.
+        guarantee_ms: Option<u64>,
+    },
     /// It has more burst, but not more for its weight.
-    Weight,
+    Weight {
+        /// Since when the weights of the two are what they are.
+        since_ms: Option<u64>,
+    },
     /// It used less over the past, so what gets free goes to it first.
     PastUse {
         /// Average past burst use of the two over the fleet's capacity, in millionths.
@@ -181,6 +215,7 @@ impl Standing {
 struct Counted {
     waiting: BTreeMap<TenantId, ResourceVec>,
     used_since_ms: BTreeMap<TenantId, u64>,
+    covered_since_ms: BTreeMap<TenantId, u64>,
     waiting_since_ms: BTreeMap<TenantId, u64>,
     limits: BTreeMap<TenantId, BTreeMap<(TenantId, Resource), Kept>>,
 }
@@ -196,11 +231,16 @@ impl Counted {
     fn of(state: &State) -> Self {
         let capacity = state.capacity();
         let mut used_since_ms: BTreeMap<TenantId, u64> = BTreeMap::new();
+        let mut covered_since_ms: BTreeMap<TenantId, u64> = BTreeMap::new();
         for held in state.allocations.values().filter(|held| held.pays()) {
             let changed_ms = held.classes.segments.last().map_or(0, |segment| segment.from_ms).max(held.bound_ms);
             for (id, _) in capacity.line_of(held.tenant) {
                 let newest = used_since_ms.entry(id).or_default();
                 *newest = changed_ms.max(*newest);
+                if held.account().is_some() {
+                    let newest = covered_since_ms.entry(id).or_default();
+                    *newest = changed_ms.max(*newest);
+                }
             }
         }
         let mut waiting_since_ms: BTreeMap<TenantId, u64> = BTreeMap::new();
@@ -222,7 +262,7 @@ impl Counted {
                 kept.oldest_ms = kept.oldest_ms.min(job.submitted_ms);
             }
         }
-        Counted { waiting: waiting(state), used_since_ms, waiting_since_ms, limits }
+        Counted { waiting: waiting(state), used_since_ms, covered_since_ms, waiting_since_ms, limits }
     }
 
     fn limit_of(&self, state: &State, id: TenantId) -> Option<Limit> {
@@ -272,6 +312,8 @@ impl Counted {
             burst: counting.map(|resource| (resource, share(&burst, resource))),
             historic_share: counting.filter(|_| state.meta.half_life_s > 0).map(|resource| share(&past, resource)),
             used_since_ms: self.used_since_ms.get(&id).copied(),
+            covered_since_ms: self.covered_since_ms.get(&id).copied(),
+            set_since_ms: SetSince::of(state, id),
             waiting_since_ms: self.waiting_since_ms.get(&id).copied(),
             limit: self.limit_of(state, id),
         }
@@ -304,18 +346,19 @@ fn compare(tenant: &Standing, other: &Standing, resource: Resource) -> Compariso
 /// Why `more` uses more than `less`.
 fn cause(more: &Standing, less: &Standing, resource: Resource) -> Cause {
     if less.waiting.get(resource) == 0 {
-        return Cause::NoDemand;
+        return Cause::NoDemand { since_ms: less.used_since_ms };
     }
     if let Some(limit) = less.limit.clone().filter(|limit| limit.resource == resource) {
         return Cause::AtMax(limit);
     }
     let burst = |of: &Standing| of.burst_use().get(resource);
     if burst(more) <= burst(less) {
-        return Cause::Floor;
+        return Cause::Floor { since_ms: more.covered_since_ms, guarantee_ms: more.set_since_ms.guarantee_ms };
     }
     let by_weight = |of: &Standing| burst(of) / u64::from(of.weight_of(resource));
     if by_weight(more) <= by_weight(less) {
-        return Cause::Weight;
+        // Of one that is older than what is known of it, the other's time is known at least.
+        return Cause::Weight { since_ms: more.set_since_ms.weight_ms.max(less.set_since_ms.weight_ms) };
     }
     if let (Some(more_before), Some(less_before)) = (more.historic_share, less.historic_share)
         && less.burst_over_weight() > more.burst_over_weight()

@@ -120,19 +120,25 @@ impl Comparison {
         let (more, less) = if own > other { (tenant, &*self.neighbour) } else { (&*self.neighbour, tenant) };
         let than = if own > other { "more" } else { "less" };
         let because = match cause {
-            Cause::NoDemand => format!("{less} asks for no more"),
+            Cause::NoDemand { since_ms } => {
+                format!("{less} asks for no more{}", at(", the last that it got began at ", *since_ms))
+            }
             Cause::AtMax(limit) => format!("the max of {} keeps {less}", limit.path),
-            Cause::Floor => format!("floors pay for what {more} has more"),
-            Cause::Weight => format!("{more} has the higher weight"),
+            Cause::Floor { since_ms, guarantee_ms } => format!(
+                "floors pay for what {more} has more{}{}",
+                at(", the last of it since ", *since_ms),
+                at(", its guarantee has been the same since ", *guarantee_ms)
+            ),
+            Cause::Weight { since_ms } => format!("{more} has the higher weight{}", at(" since ", *since_ms)),
             Cause::PastUse { more: more_before, less: less_before } => format!(
                 "{less} used more before ({} of the fleet on average, {more} {}), so what gets free goes to {more} first",
                 percent(*less_before),
                 percent(*more_before)
             ),
             Cause::Borrowed { since_ms } => {
-                let since = since_ms.map(|ms| format!(", the last of it at {}", utc::show(ms))).unwrap_or_default();
                 format!(
-                    "{more} borrowed what was idle{since}; what gets free goes to {less} first, and only a floor takes burst back"
+                    "{more} borrowed what was idle{}; what gets free goes to {less} first, and only a floor takes burst back",
+                    at(", the last of it at ", *since_ms)
                 )
             }
         };
@@ -147,14 +153,19 @@ impl Cause {
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Cause::NoDemand => "neighbour_no_demand",
+            Cause::NoDemand { .. } => "neighbour_no_demand",
             Cause::AtMax(_) => "neighbour_max",
-            Cause::Floor => "neighbour_floor",
-            Cause::Weight => "neighbour_weight",
+            Cause::Floor { .. } => "neighbour_floor",
+            Cause::Weight { .. } => "neighbour_weight",
             Cause::PastUse { .. } => "neighbour_past_use",
             Cause::Borrowed { .. } => "neighbour_borrowed",
         }
     }
+}
+
+/// A time after some words; nothing where it is not known.
+fn at(words: &str, ms: Option<u64>) -> String {
+    ms.map(|ms| format!("{words}{}", utc::show(ms))).unwrap_or_default()
 }
 
 /// `8 h100`, or all kinds of GPUs; CPU and memory where there is no GPU.
