@@ -116,6 +116,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         image: None,
         mounts: Vec::new(),
         compute_instances: 0,
+        comment: String::new(),
     }
 }
 

@@ -6,6 +6,9 @@ pub const TASKS_MAX: u32 = 32_768;
 pub const CARDS_PER_TASK_MAX: u32 = 16;
 /// Bytes of a name.
 pub const NAME_BYTES_MAX: usize = 128;
+
+/// The comment of a job.
+pub const COMMENT_BYTES_MAX: usize = 1_024;
 /// Nodes of one window: more than the largest cell that is planned for; each is a name in the command.
 pub const WINDOW_NODES_MAX: usize = 10_000;
 /// Bytes of a principal or of who is granted something: a kind, a tenant's path and a name.

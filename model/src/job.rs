@@ -101,6 +101,9 @@ pub struct JobSpec {
     /// How many equal compute instances its MIG instance is cut into; 0 and 1: one that fills it. They share the memory of the instance.
     #[serde(default)]
     pub compute_instances: u8,
+    /// A note for people, such as a ticket or the reason for the job; one line.
+    #[serde(default)]
+    pub comment: String,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -156,6 +159,7 @@ impl JobSpec {
             image: None,
             mounts: Vec::new(),
             compute_instances: 0,
+            comment: String::new(),
         }
     }
 }

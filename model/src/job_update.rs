@@ -17,6 +17,9 @@ pub struct JobUpdate {
     pub tenant: Option<String>,
     /// For people.
     pub name: Option<String>,
+    /// A note for people.
+    #[serde(default)]
+    pub comment: Option<String>,
 }
 
 impl JobUpdate {
@@ -41,6 +44,9 @@ impl JobUpdate {
         }
         if let Some(name) = &self.name {
             changed.name.clone_from(name);
+        }
+        if let Some(comment) = &self.comment {
+            changed.comment.clone_from(comment);
         }
         changed
     }

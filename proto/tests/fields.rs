@@ -67,6 +67,7 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Pool", "mounts", PLACES, "fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them"),
     ("MountRule", "path", PLACES, "fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them"),
     ("MountRule", "write", PLACES, "fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them"),
+    ("JobSpec", "comment", "cli/tests/commands/starts.rs", "fn a_comment_is_kept_and_changed"),
     ("JobSpec", "user", VALIDATION, "fn a_user_stands_in_one_column"),
     ("TaskRequest", "devices", CLASSES, "fn jobs_that_differ_in_a_field_that_matters_share_no_decision"),
     ("TaskRequest", "cpu_milli", "scheduler-shard/core/src/tests/findings.rs", "fn cpu_that_is_short_is_told_with_its_figures"),

@@ -163,13 +163,13 @@ prop_compose! {
             driver_min: driver.filter(|_| cards).map(|text| text.parse().expect("generated versions are versions")), asked, class, pool, priority, command, env, workdir,
             time_limit_s: times.0, grace_s: times.1, disconnect_grace_s: times.2, max_retries: times.3,
             movable: movable.map(|(checkpoint_every_s, restart_s)| Movable { checkpoint_every_s, restart_s }),
-            user,
             limit_signal: times.0.filter(|limit_s| *limit_s > 9).map(|_| LimitSignal { signal: preemption.0, before_s: preemption.3 }),
             preemption: Preemption {
                 signal: preemption.0, grace_s: preemption.1, checkpoint_bytes: preemption.2.into(), restart_cost_s: preemption.3,
             },
             start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
             priority_class, reservation, elastic, image: files.0, mounts: files.1, compute_instances: 0,
+            comment: format!("{user} wants it"), user,
         }
     }
 }

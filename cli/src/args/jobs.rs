@@ -44,6 +44,9 @@ pub struct Submit {
     /// Name of the job [default: name of the program]
     #[arg(long)]
     pub name: Option<String>,
+    /// A note for people, such as a ticket; one line
+    #[arg(long, value_name = "TEXT")]
+    pub comment: Option<String>,
     /// Whole GPUs for each task, 1 to 16
     #[arg(long, value_name = "N", help_heading = "Devices")]
     pub gpus: Option<u32>,
@@ -225,6 +228,7 @@ impl Submit {
             tenant: self.tenant.clone(),
             user: self.user.clone(),
             name: self.name.clone(),
+            comment: self.comment.clone(),
             gpus: self.gpus,
             mig: self.mig.clone(),
             mps: self.mps,
@@ -369,7 +373,7 @@ pub struct Several {
 
 /// `muster update`.
 #[derive(Clone, Debug, Args)]
-#[command(group(ArgGroup::new("changes").required(true).multiple(true).args(["time", "no_time_limit", "priority", "tenant", "name"])))]
+#[command(group(ArgGroup::new("changes").required(true).multiple(true).args(["time", "no_time_limit", "priority", "tenant", "name", "comment"])))]
 #[command(after_help = "\
 Examples:
   muster update 12 --time 8h                    the time limit, counted from the start; of a running job too
@@ -394,6 +398,9 @@ pub struct Update {
     /// Name of the job
     #[arg(long)]
     pub name: Option<String>,
+    /// A note for people; an empty one removes it
+    #[arg(long, value_name = "TEXT")]
+    pub comment: Option<String>,
 }
 
 /// `muster checkpoint`.

@@ -39,6 +39,7 @@ pub async fn update(context: &Context, args: &Update) -> Result<(), Failure> {
         priority: args.priority,
         tenant: args.tenant.clone(),
         name: args.name.clone(),
+        comment: args.comment.clone(),
     };
     let update = |channel| {
         let request = request.clone();

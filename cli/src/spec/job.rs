@@ -40,6 +40,8 @@ pub struct JobText {
     pub user: Option<String>,
     /// For people.
     pub name: Option<String>,
+    /// A note for people; one line.
+    pub comment: Option<String>,
     /// Whole GPUs for each task.
     pub gpus: Option<u32>,
     /// One MIG instance.
@@ -174,6 +176,7 @@ impl JobText {
             tenant,
             user,
             name,
+            comment,
             gpus,
             mig,
             mps,
@@ -299,6 +302,7 @@ impl JobText {
             max_retries: self.retries.unwrap_or(0),
             movable,
             user: self.user.unwrap_or_default(),
+            comment: self.comment.unwrap_or_default(),
             preemption,
             limit_signal,
             start,

@@ -203,6 +203,7 @@ impl JobDetail {
             ("name", job.name.clone()),
             ("tenant", job.tenant.clone()),
             ("user", job.user.clone()),
+            ("comment", job.comment.clone()),
             ("state", job.state.to_owned()),
             ("reason", job.reason.clone()),
             ("submitted", job.submitted.clone()),

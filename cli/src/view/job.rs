@@ -213,6 +213,9 @@ pub struct JobView {
     /// What of the node its tasks see: SOURCE:TARGET:ro or :rw.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<String>,
+    /// A note for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub comment: String,
     /// Equal compute instances in its MIG instance, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute_instances: Option<u32>,
@@ -387,6 +390,7 @@ impl JobView {
             command: spec.command,
             workdir: spec.workdir,
             image: spec.image,
+            comment: spec.comment,
             compute_instances: Some(spec.compute_instances).filter(|count| *count > 1),
             mounts: spec.mounts.into_iter().map(|mount| muster_model::Mount::from(mount).to_string()).collect(),
             env: spec.env,

@@ -127,3 +127,21 @@ fn an_array_is_one_line_for_what_has_not_started() {
     assert!(ended["reason"].as_str().is_some_and(|why| why.contains("1 of 10 tasks")), "{ended}");
     dev.until(&after, &["completed"]);
 }
+
+#[test]
+fn a_comment_is_kept_and_changed() {
+    let dev = Dev::start(&["--nodes", "1"]);
+    wait_for("the feature level", || refused(&dev, &["--comment", "OPS-1", "--hold"]).code == 0);
+    let job = submit(&dev, &["--hold", "--comment", "for OPS-12"], "true");
+    let comment = || dev.run(&["job", &job, "-o", "json"]).json()["comment"].clone();
+    assert_eq!(comment(), "for OPS-12");
+    assert!(dev.ok(&["job", &job]).contains("for OPS-12"));
+    dev.ok(&["update", &job, "--comment", "for OPS-13"]);
+    assert_eq!(comment(), "for OPS-13");
+    dev.ok(&["update", &job, "--comment", ""]);
+    assert_eq!(comment(), serde_json::Value::Null);
+    let lines = refused(&dev, &["--comment", "a\nb"]);
+    assert!(lines.code == 2 && lines.err.contains("write one line"), "{}", lines.err);
+    dev.ok(&["release", &job]);
+    dev.until(&job, &["completed"]);
+}

@@ -59,6 +59,18 @@ impl JobSpec {
             faults.name("reservation", reservation);
         }
         self.check_user(&mut faults);
+        faults.when(
+            self.comment.len() > bounds::COMMENT_BYTES_MAX,
+            "comment",
+            || format!("has {} bytes", self.comment.len()),
+            "use at most 1,024 bytes",
+        );
+        faults.when(
+            self.comment.chars().any(char::is_control),
+            "comment",
+            || format!("{:?} has line breaks or control characters", short(&self.comment)),
+            "write one line",
+        );
         self.check_start(&mut faults);
         faults.done(()).map(|()| ValidJobSpec::checked(self))
     }

@@ -50,6 +50,7 @@ impl From<&JobSpec> for v1::JobSpec {
             image: spec.image.clone().unwrap_or_default(),
             mounts: spec.mounts.iter().map(Into::into).collect(),
             compute_instances: spec.compute_instances.into(),
+            comment: spec.comment.clone(),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -87,6 +88,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             }),
             asked,
             user: wire.user,
+            comment: wire.comment,
             preemption: preemption_from_wire(wire.preemption)?,
             limit_signal: wire.limit_signal.map(limit_signal_from_wire).transpose()?,
             start: conditions_from_wire(wire.start).map_err(|error| error.under("start"))?,

@@ -106,6 +106,7 @@ impl ClassKey {
             image,
             mounts,
             compute_instances: _, // It counts on the node.
+            comment: _,
         } = spec;
         // On an accepted job the device class is part of the selector, and what the needs came to is the request.
         let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;

@@ -5,6 +5,7 @@ pub const KEYS: &[&str] = &[
     "tenant",
     "user",
     "name",
+    "comment",
     "gpus",
     "mig",
     "mps",

@@ -48,6 +48,9 @@ impl<'a> Known<'a> {
         if spec.array.is_some() {
             level::field(draft.state, level::QUOTAS, "array")?;
         }
+        if !spec.comment.is_empty() {
+            level::field(draft.state, level::ACCESS, "comment")?;
+        }
         if spec.elastic.is_some() {
             level::field(draft.state, level::QUOTAS, "elastic")?;
         }

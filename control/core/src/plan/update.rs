@@ -3,6 +3,7 @@
 //! What must stay true: a pending job is held to what a submission is held to, so that no change leads around a rule; a job
 //! that runs, or waits for those that it preempts, keeps its tenant, because its devices are charged there; its place in the queue goes by when it was submitted, as before.
 
+use super::level;
 use super::submit::{readmit, waiting_room};
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -14,6 +15,9 @@ pub(super) fn update(draft: &mut Draft<'_>, id: JobId, update: &JobUpdate) -> Re
     let Some(job) = draft.job(id) else { return Err(Reject::not_found("job", id)) };
     if update.is_empty() {
         return Err(Reject::field("update", "changes nothing", "name at least one field to change"));
+    }
+    if update.comment.is_some() {
+        level::need(draft.state, level::ACCESS, "comment")?;
     }
     let moves = update.tenant.as_ref().is_some_and(|tenant| *tenant != job.spec.tenant);
     let is_over = job.cancelled || matches!(job.phase, JobPhase::Stopping(_));

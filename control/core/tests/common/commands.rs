@@ -342,6 +342,7 @@ impl Story {
             image: None,
             mounts: Vec::new(),
             compute_instances: 0,
+            comment: String::new(),
         }
     }
 
@@ -409,6 +410,9 @@ impl Story {
         }
         if self.chance.one_in(2) {
             update.tenant = self.chance.pick(&PATHS).map(str::to_owned);
+        }
+        if self.chance.one_in(8) {
+            update.comment = Some("for bob".to_owned());
         }
         update
     }

@@ -60,6 +60,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         image,
         mounts,
         compute_instances,
+        comment,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -105,6 +106,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("image", text(image)),
         ("mounts", text(mounts)),
         ("compute_instances", text(compute_instances)),
+        ("comment", text(comment)),
     ])
 }
 
@@ -295,6 +297,7 @@ fn other_cases() -> Vec<Case> {
         differing("disconnect_grace_s", Nothing, gang(1, 1), |spec| spec.disconnect_grace_s += 1),
         differing("max_retries", Nothing, gang(1, 1), |spec| spec.max_retries = 1),
         differing("user", Nothing, gang(1, 1), |spec| spec.user = "ann".into()),
+        differing("comment", Nothing, gang(1, 1), |spec| spec.comment = "OPS-12".into()),
         differing("preemption", Nothing, gang(1, 1), |spec| spec.preemption.restart_cost_s = 9),
         differing("limit_signal", Nothing, JobSpec { time_limit_s: Some(60), ..gang(1, 1) }, |spec| {
             spec.limit_signal = Some(LimitSignal { signal: StopSignal::Usr1, before_s: 9 });

@@ -127,7 +127,7 @@ impl JobsService {
 
 /// The change that a request asks for.
 fn update(request: v1::UpdateJobRequest) -> Result<JobUpdate, FieldError> {
-    let v1::UpdateJobRequest { job_id: _, time_limit_s, no_time_limit, priority, tenant, name } = request;
+    let v1::UpdateJobRequest { job_id: _, time_limit_s, no_time_limit, priority, tenant, name, comment } = request;
     let time_limit_s = match (time_limit_s, no_time_limit) {
         (Some(_), true) => {
             return Err(FieldError::new("no_time_limit", "conflicts with time_limit_s", "send one of them"));
@@ -136,7 +136,7 @@ fn update(request: v1::UpdateJobRequest) -> Result<JobUpdate, FieldError> {
         (None, true) => Edit::Remove,
         (None, false) => Edit::Keep,
     };
-    Ok(JobUpdate { time_limit_s, priority, tenant, name })
+    Ok(JobUpdate { time_limit_s, priority, tenant, name, comment })
 }
 
 /// The state machine knows live jobs alone: one that has ended is in the history. Whoever may not see it is told what they would be told of one that
