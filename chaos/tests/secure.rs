@@ -157,6 +157,7 @@ async fn a_cluster_works_over_tls_and_lets_in_whom_it_knows() {
     }
 
     nothing_of_machines_is_reached_by_people(&control, &person, &authorities).await;
+    a_machine_acts_as_no_other(&control, &shard_host, &agent_host).await;
     whoever_is_suspended_comes_in_no_more(&control, &agent, &agent_host).await;
     shard.stop().await;
     agent.stop().await.expect("it has not failed");
@@ -181,6 +182,38 @@ async fn nothing_of_machines_is_reached_by_people(control: &Control, person: &Ho
     person.net.set_credentials(Some(authorities.machine(Role::Node("n".into())).expect("a machine"))).expect("usable");
     let other = dial(person, &control.machines[1], Expect::Member(1));
     assert!(ShardsClient::new(other).acquire(acquire).await.is_err(), "control node 2 is not control node 1");
+}
+
+/// Each with its own certificate, at the endpoint for machines, in a cluster that is open.
+async fn a_machine_acts_as_no_other(control: &Control, shard: &Host, agent: &Host) {
+    let denied = |what: &str, answer: Result<(), tonic::Status>| {
+        let refused = answer.expect_err(what);
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{what}: {refused:?}");
+    };
+    for endpoint in &control.machines {
+        let [of_shard, of_agent] = [shard, agent].map(|host| dial(host, endpoint, Expect::Control));
+        let other = v1::AcquireRequest { cell: 1, shard: "s2".into() };
+        let answer = ShardsClient::new(of_shard.clone()).acquire(other.clone()).await;
+        denied("a shard takes a cell as another", answer.map(drop));
+        denied("an agent takes a cell", ShardsClient::new(of_agent.clone()).acquire(other).await.map(drop));
+        let spec = v1::NodeSpec::from(&specs::node(1, "boot"));
+        for (who, channel) in [("an agent", &of_agent), ("a shard", &of_shard)] {
+            let hello = v1::Hello { spec: Some(spec.clone()), agent: 99, ..v1::Hello::default() };
+            let first = v1::AgentMessage { message: Some(v1::agent_message::Message::Hello(hello)) };
+            let opened =
+                v1::agents_client::AgentsClient::new(channel.clone()).session(futures::stream::iter([first])).await;
+            let answer = match opened {
+                Ok(session) => session.into_inner().message().await.map(drop),
+                Err(refused) => Err(refused),
+            };
+            denied(&format!("{who} joins as node-1"), answer);
+            let peer = v1::peer_client::PeerClient::new(channel.clone()).read_index(v1::Payload::default()).await;
+            denied(&format!("{who} speaks as a control node"), peer.map(drop));
+        }
+        let member = dial(&control.nodes[0].0, endpoint, Expect::Control);
+        let answer = ShardsClient::new(member).acquire(v1::AcquireRequest { cell: 1, shard: "s1".into() }).await;
+        denied("a control node takes a cell", answer.map(drop));
+    }
 }
 
 async fn whoever_is_suspended_comes_in_no_more(control: &Control, agent: &Agent, host: &Host) {

@@ -372,6 +372,8 @@ fn sl2_a_machine_acts_as_itself_alone() {
     let (_, mut world) = worlds(1).next().expect("a world");
     let shard = Author { principal: Principal::Shard("s1".to_owned()), ..Author::default() };
     let ask = Ask { rpc: Rpc::ShardsRenew, about: About::Shard("s1-0a") };
+    let node = machine(Principal::Node("n9".to_owned()));
+    world.state.machines.insert(node.principal.to_string(), node);
     assert!(world.asks(&shard, &ask).is_err(), "a shard that nobody has enrolled");
     world.state.machines.insert(shard.principal.to_string(), machine(shard.principal.clone()));
     assert!(world.asks(&shard, &ask).is_ok());
@@ -385,6 +387,41 @@ fn sl2_a_machine_acts_as_itself_alone() {
     ] {
         assert!(world.asks(&shard, &Ask { rpc, about }).is_err(), "{rpc}");
     }
+}
+
+/// A certificate says who a machine is before anybody is enrolled, and in an open cluster too: it acts as nobody else.
+#[test]
+fn sl2_a_machine_with_a_certificate_is_no_other_machine_in_an_open_cluster() {
+    let (_, mut world) = worlds(1).next().expect("a world");
+    let of = |principal| Author { principal, ..Author::default() };
+    let (shard, node) = (of(Principal::Shard("s1".to_owned())), of(Principal::Node("n1".to_owned())));
+    let own = [
+        (&shard, Rpc::ShardsRenew, About::Shard("s1-0a")),
+        (&node, Rpc::AgentsSession, About::NodeNamed("n1")),
+        (&member(), Rpc::PeerForward, About::Nothing),
+    ];
+    let others = [
+        (&shard, Rpc::ShardsRenew, About::Shard("s2")),
+        (&shard, Rpc::AgentsSession, About::NodeNamed("n1")),
+        (&shard, Rpc::PeerForward, About::Nothing),
+        (&node, Rpc::AgentsSession, About::NodeNamed("n2")),
+        (&node, Rpc::ShardsAcquire, About::Shard("n1")),
+        (&node, Rpc::PeerAppendEntries, About::Nothing),
+        (&member(), Rpc::AgentsSession, About::NodeNamed("n1")),
+    ];
+    for access in [AccessMode::Open, AccessMode::Closed] {
+        world.state.meta.access = access;
+        for (author, rpc, about) in &own {
+            assert!(world.asks(author, &Ask { rpc: *rpc, about: about.clone() }).is_ok(), "{access:?} {rpc}");
+        }
+        for (author, rpc, about) in &others {
+            let answer = world.asks(author, &Ask { rpc: *rpc, about: about.clone() });
+            assert!(answer.is_err(), "{access:?}: {} may {rpc} {about:?}", author.principal);
+        }
+    }
+    // Whoever is enrolled alone counts from the first on.
+    world.state.machines.insert(shard.principal.to_string(), machine(shard.principal.clone()));
+    assert!(world.asks(&node, &Ask { rpc: Rpc::AgentsSession, about: About::NodeNamed("n1") }).is_err());
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! - nothing but the state, the time and what the edge has found out about the caller is read; what a client writes about itself counts for nothing;
 //! - every method of the API is in the table (`table.rs`), which has no wildcard: what nobody has decided does not compile;
 //! - [`Allowed`] is made here alone, so whoever holds one has been judged;
+//! - a machine whose certificate has shown who it is may act as that machine and no other, whether the cluster is open or closed;
 //! - what somebody may not see is told as if it did not exist, in the same words.
 
 mod ask;
@@ -87,6 +88,11 @@ pub fn authorize(state: &State, now_ms: u64, author: &Author, ask: &Ask<'_>) -> 
     let allowed = |visibility| Allowed { rpc: ask.rpc, author: author.clone(), visibility };
     if matches!(author.principal, Principal::System) {
         // Made by the leader's own loops, never by a call.
+        return Ok(allowed(Visibility::All));
+    }
+    // A machine that has shown who it is acts as itself, in an open cluster too.
+    if author.principal.is_machine() && is_of_machines(ask.rpc) {
+        may::may(state, &Rights::of_machine(state, now_ms, author)?, ask)?;
         return Ok(allowed(Visibility::All));
     }
     if state.meta.access == AccessMode::Open || rule(ask.rpc) == Rule::Open {

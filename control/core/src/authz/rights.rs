@@ -60,6 +60,18 @@ impl<'a> Rights<'a> {
         }
     }
 
+    /// Those of a machine, for calls of machines. Until the first machine is enrolled here, what its certificate says is enough: who signs
+    /// certificates decides who is one.
+    ///
+    /// # Errors
+    /// When it is not enrolled (any more), or is suspended.
+    pub fn of_machine(state: &'a State, now_ms: u64, author: &Author) -> Result<Self, Denied> {
+        if !state.machines.is_empty() {
+            return Self::of(state, now_ms, author);
+        }
+        Ok(Rights { state, principal: author.principal.clone(), now_ms, grants: Vec::new(), scope: None })
+    }
+
     /// Who it is.
     #[must_use]
     pub fn principal(&self) -> &Principal {

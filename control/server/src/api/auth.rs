@@ -1,7 +1,8 @@
 //! Who calls: found out once for every call, before any handler sees it.
 //!
 //! The layer looks up the call's path, proves who makes it from what was sent with it, and leaves an [`Author`] with the request. Handlers read that with
-//! [`split`], and never look at metadata themselves. What must stay true: a path that is no method of this version is refused, and so is a credential that
+//! [`split`], and never look at metadata themselves. Calls of machines are made by whom the certificate of the connection names, other calls by whom the
+//! authorization header proves; control nodes pass calls of people on to each other. What must stay true: a path that is no method of this version is refused, and so is a credential that
 //! does not hold, whatever it asks for; secrets are compared by their hashes, in constant time.
 
 use super::rates::Callers;
@@ -11,11 +12,12 @@ use crate::denials::Denials;
 use futures::future::{Either, Ready, ready};
 use http::{Request, Response, header};
 use muster_control_core::State;
-use muster_control_core::authz::{Denied, is_of_machines};
+use muster_control_core::authz::{About, Ask, Denied, authorize, is_of_machines};
 use muster_model::identity::Author;
 use muster_model::object::Number;
-use muster_model::{AccessMode, Principal};
+use muster_model::{AccessMode, Principal, Rpc};
 use muster_runtime::Peer;
+use muster_runtime::pki::{PeerIdentity, Role};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -79,7 +81,7 @@ where
             let why = format!("{path} is no method of this version of muster");
             return Either::Right(ready(Ok(Status::unimplemented(why).into_http())));
         };
-        match author(&self.consensus, &request) {
+        match author(&self.consensus, rpc, &request).and_then(|author| self.may_call_at_all(author, rpc)) {
             Ok(author) => {
                 // Machines are not held up: a control node must answer for its term, an agent for its tasks.
                 let counted = if is_of_machines(rpc) { Ok(()) } else { self.count(&author) };
@@ -99,6 +101,16 @@ where
 }
 
 impl<S> Auth<S> {
+    /// Whether a machine may make this kind of call; about whom it may make it, its handler judges.
+    fn may_call_at_all(&self, author: Author, rpc: Rpc) -> Result<Author, Denied> {
+        if author.principal.is_machine() && is_of_machines(rpc) {
+            let now_ms = self.consensus.now_ms();
+            let ask = Ask { rpc, about: About::Nothing };
+            self.consensus.read(|state, _| authorize(state, now_ms, &author, &ask).map(drop))?;
+        }
+        Ok(author)
+    }
+
     /// Counts a call of a closed cluster.
     fn count(&self, author: &Author) -> Result<(), u64> {
         let closed = self.consensus.read(|state, _| state.meta.access == AccessMode::Closed);
@@ -117,11 +129,20 @@ pub(crate) fn author_of<T>(request: &tonic::Request<T>) -> Author {
     request.extensions().get::<Author>().cloned().unwrap_or_default()
 }
 
-fn author<B>(consensus: &Consensus, request: &Request<B>) -> Result<Author, Denied> {
+fn author<B>(consensus: &Consensus, rpc: Rpc, request: &Request<B>) -> Result<Author, Denied> {
     let from = from(request);
+    let machine = request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone());
+    if let Some(machine) = machine.as_ref().filter(|_| is_of_machines(rpc)) {
+        let principal = principal_of(machine);
+        consensus.read(|state, _| is_pinned(state, &principal, machine))?;
+        return Ok(Author { principal, from, ..Author::default() });
+    }
     let mut sent = request.headers().get_all(header::AUTHORIZATION).iter();
     let Some(value) = sent.next() else {
-        return Ok(Author { from, ..Author::default() });
+        // A control node passes on what somebody without credentials has asked; other machines ask for themselves.
+        let itself = machine.filter(|machine| machine.name.control_id().is_none());
+        let principal = itself.map(|machine| principal_of(&machine)).unwrap_or_default();
+        return Ok(Author { principal, from, ..Author::default() });
     };
     if sent.next().is_some() {
         return Err(unauthenticated("two authorization headers were sent; send one"));
@@ -134,6 +155,25 @@ fn author<B>(consensus: &Consensus, request: &Request<B>) -> Result<Author, Deni
     let now_ms = consensus.now_ms();
     let principal = consensus.read(|state, _| prove(state, now_ms, id, &hash, &from))?;
     Ok(Author { principal, credential: Some(id), from, request_sha256: None })
+}
+
+/// The machine that a certificate names.
+fn principal_of(machine: &PeerIdentity) -> Principal {
+    match machine.name.role() {
+        Role::Control(id) => Principal::Member(*id),
+        Role::Shard(name) => Principal::Shard(name.clone()),
+        Role::Node(name) => Principal::Node(name.clone()),
+    }
+}
+
+/// A machine that is enrolled is taken at its name only with the key that was pinned then. Connections outlive a change of keys, so every call is judged.
+fn is_pinned(state: &State, principal: &Principal, machine: &PeerIdentity) -> Result<(), Denied> {
+    match state.machines.get(&principal.to_string()) {
+        Some(known) if !known.has_key(&machine.spki_sha256.0) => {
+            Err(unauthenticated("the key of this machine is not the one that was pinned when it was enrolled"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn from<B>(request: &Request<B>) -> String {
