@@ -21,38 +21,50 @@ pub(crate) struct Estimated {
 /// What nothing gave a time for.
 const NONE: &str = "none";
 
+/// What one basis said of one job, and what followed.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    asked_ms: u64,
+    start_ms: u64,
+    bound_ms: Option<u64>,
+}
+
+impl Said {
+    /// Whether its wait from then on was at least half and at most twice what was said. Under a minute everything is near.
+    fn is_near(&self) -> bool {
+        let wait = |at_ms: u64| at_ms.saturating_sub(self.asked_ms).max(60_000);
+        self.bound_ms.is_some_and(|bound_ms| {
+            let (said, was) = (wait(self.start_ms), wait(bound_ms));
+            said.max(was) <= 2 * said.min(was)
+        })
+    }
+}
+
 /// The errors by basis, of what was said of each job and when it began, if it did.
 pub(crate) fn rows<'a>(jobs: impl Iterator<Item = (&'a Estimated, Option<u64>)>, stopped_ms: u64) -> Vec<EstimateRow> {
-    let mut said: BTreeMap<&str, Vec<(u64, u64, Option<u64>)>> = BTreeMap::new();
+    let mut all: BTreeMap<&str, Vec<Said>> = BTreeMap::new();
     for (estimated, bound_ms) in jobs {
         let asked_ms = estimated.asked_ms;
         if estimated.starts_ms.is_empty() {
-            said.entry(NONE).or_default().push((asked_ms, asked_ms, bound_ms));
+            all.entry(NONE).or_default().push(Said { asked_ms, start_ms: asked_ms, bound_ms });
         }
         for (basis, start_ms) in &estimated.starts_ms {
-            said.entry(basis).or_default().push((asked_ms, *start_ms, bound_ms));
+            all.entry(basis).or_default().push(Said { asked_ms, start_ms: *start_ms, bound_ms });
         }
     }
-    let row = |(basis, all): (&str, Vec<(u64, u64, Option<u64>)>)| {
-        let begun = |bound_ms: Option<u64>| bound_ms.unwrap_or(stopped_ms);
-        let near = |(asked_ms, start_ms, bound_ms): &&(u64, u64, Option<u64>)| {
-            // Under a minute everything is near.
-            let wait = |at_ms: u64| at_ms.saturating_sub(*asked_ms).max(60_000);
-            let (said, was) = (wait(*start_ms), wait(begun(*bound_ms)));
-            bound_ms.is_some() && said.max(was) <= 2 * said.min(was)
-        };
-        let ahead = all.iter().map(|(asked_ms, start_ms, _)| start_ms.saturating_sub(*asked_ms)).collect();
-        let errors = all.iter().map(|(_, start_ms, bound_ms)| begun(*bound_ms) as i64 - *start_ms as i64).collect();
-        EstimateRow {
-            basis: basis.to_owned(),
-            asked: all.len() as u64,
-            never_started: all.iter().filter(|(.., bound_ms)| bound_ms.is_none()).count() as u64,
-            within_factor_2: all.iter().filter(near).count() as u64,
-            ahead_s: Percentiles::of_ms(ahead),
-            error: lateness(errors),
-        }
-    };
-    said.into_iter().map(row).collect()
+    all.into_iter().map(|(basis, said)| row(basis, &said, stopped_ms)).collect()
+}
+
+fn row(basis: &str, said: &[Said], stopped_ms: u64) -> EstimateRow {
+    let error = |said: &Said| said.bound_ms.unwrap_or(stopped_ms) as i64 - said.start_ms as i64;
+    EstimateRow {
+        basis: basis.to_owned(),
+        asked: said.len() as u64,
+        never_started: said.iter().filter(|said| said.bound_ms.is_none()).count() as u64,
+        within_factor_2: said.iter().filter(|said| said.is_near()).count() as u64,
+        ahead_s: Percentiles::of_ms(said.iter().map(|said| said.start_ms.saturating_sub(said.asked_ms)).collect()),
+        error: lateness(said.iter().map(error).collect()),
+    }
 }
 
 #[cfg(test)]

@@ -128,14 +128,14 @@ pub struct Reservations {
     /// Of those, not started when the replay stopped; they count with their wait so far.
     pub never_started: u64,
     /// Gangs that a floor account covered each time that they were told one, and paid for when they began. Nodes that are reserved for others yield to floors,
-    /// so only their times are promises.
+    /// so only these reservations hold against everybody.
     #[serde(default)]
-    pub promised: u64,
+    pub covered_throughout: u64,
     /// Of those that began later than they were first told, gangs that a floor account paid for then.
     pub late_covered: u64,
-    /// Of those, gangs whose time was a promise.
+    /// Of those, gangs that a floor covered throughout.
     #[serde(default)]
-    pub late_promised: u64,
+    pub late_covered_throughout: u64,
     /// From when a job was first told a time until that time.
     pub told_ahead_s: Percentiles,
     /// Against the first time that each was told: the error of its estimated start.

@@ -67,12 +67,12 @@ pub struct Figures {
     pub late: u64,
     /// Of those, gangs that a floor account paid for.
     pub late_covered: u64,
-    /// Gangs that a floor covered each time that they were told one, and when they began: their times were promises.
+    /// Gangs that a floor covered each time that they were told one, and when they began: their reservations yield to nobody.
     #[serde(default)]
-    pub promised: u64,
+    pub covered_throughout: u64,
     /// Of those, later than they were told first.
     #[serde(default)]
-    pub late_promised: u64,
+    pub late_covered_throughout: u64,
     /// The latest against the first time that was told.
     pub latest_s: f64,
     /// Error of the first time that was told: a tenth is below the first, half below the second, nine tenths below the third.
@@ -131,8 +131,8 @@ impl Figures {
             reserved: reservations.map_or(0, |reservations| reservations.given),
             late: first.late,
             late_covered: reservations.map_or(0, |reservations| reservations.late_covered),
-            promised: reservations.map_or(0, |reservations| reservations.promised),
-            late_promised: reservations.map_or(0, |reservations| reservations.late_promised),
+            covered_throughout: reservations.map_or(0, |reservations| reservations.covered_throughout),
+            late_covered_throughout: reservations.map_or(0, |reservations| reservations.late_covered_throughout),
             latest_s: first.worst_s,
             estimate_s: [first.p10_s, first.p50_s, first.p90_s],
             ahead_p50_s: reservations.map_or(0.0, |reservations| reservations.told_ahead_s.p50),

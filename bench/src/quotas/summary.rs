@@ -117,9 +117,9 @@ fn of_one(found: &Found, source: Source, load: u32, policy: Policy) -> Vec<Row> 
             format!(
                 "{}, of which a floor covered {} all the time; {} of those later, {} that a floor covered when they began but not all the time, {} of burst; the latest by {}",
                 sum(|run| run.reserved),
-                sum(|run| run.promised),
-                sum(|run| run.late_promised),
-                sum(|run| run.late_covered - run.late_promised),
+                sum(|run| run.covered_throughout),
+                sum(|run| run.late_covered_throughout),
+                sum(|run| run.late_covered - run.late_covered_throughout),
                 sum(|run| run.late - run.late_covered),
                 span(latest)
             ),

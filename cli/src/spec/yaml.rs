@@ -41,10 +41,12 @@ pub fn documents<T: DeserializeOwned>(text: &str, name: &str, what: &str, keys: 
         }
         found.push(T::deserialize(same).map_err(|error| {
             let text = error.to_string();
-            let wanted = |text: &str| format!("is not {text}");
             let (field, problem) = match text.split_once(": ") {
                 Some((field, problem)) => (field.to_owned(), problem.to_owned()),
-                None => (key_at_fault::<T>(mapping, &text).unwrap_or_else(|| what.to_owned()), wanted(&text)),
+                None => match key_at_fault::<T>(mapping, &text) {
+                    Some(key) => (key, format!("is not {text}")),
+                    None => (text, String::new()),
+                },
             };
             let fix = format!("write {what} as in its examples");
             Failure::from(vec![at(FieldError::new(field, problem, fix), &place())])

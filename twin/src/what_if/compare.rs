@@ -20,7 +20,7 @@ pub(super) fn compare(question: &Question, before: &Outcome, after: &Outcome) ->
         as_of_ms: begin_ms,
         horizon_s: question.options.horizon_ms / 1_000,
         edits: question.edits.iter().map(Edit::text).collect(),
-        basis: work::basis(question, &after.run.forecasts),
+        basis: work::basis(question, &after.run.forecasts.predictions()),
         models: models(question, before, after),
         tenants: tenants(before, after),
         gains: Vec::new(),

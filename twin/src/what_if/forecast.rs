@@ -127,6 +127,11 @@ impl Stories {
         forecasts
     }
 
+    /// What run times were taken from, where they were predicted.
+    pub(super) fn predictions(&self) -> Vec<Prediction> {
+        self.jobs.values().filter_map(|forecast| forecast.prediction).collect()
+    }
+
     fn key_of(&mut self, job: &Job) -> JobKey {
         if let Some(key) = self.keys.get(&job.id) {
             return *key;

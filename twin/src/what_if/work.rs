@@ -2,7 +2,6 @@
 //!
 //! What must stay true: nothing is assumed that the answer does not say ([`basis`]); what is saved is what the job has said of its checkpoints.
 
-use super::forecast::Stories;
 use super::{Options, Question, RunTimeBasis};
 use muster_model::run_times::Prediction;
 use muster_model::{Job, JobSpec};
@@ -77,7 +76,8 @@ impl Work {
 }
 
 /// What the runs assume, for people.
-pub(super) fn basis(question: &Question, stories: &Stories) -> Vec<String> {
+/// `predictions`: what the run times of jobs were taken from, where they were predicted.
+pub(super) fn basis(question: &Question, predictions: &[Prediction]) -> Vec<String> {
     let Options { limit_percent, run_time_ms, nodes, run_times, .. } = question.options;
     let limits = match limit_percent {
         100 => "jobs run to their time limits".to_owned(),
@@ -89,7 +89,7 @@ pub(super) fn basis(question: &Question, stories: &Stories) -> Vec<String> {
     };
     let predicted = match run_times {
         RunTimeBasis::Limits => String::new(),
-        RunTimeBasis::Predicted => format!("{}; where nothing is predicted, ", predicted_in_words(stories)),
+        RunTimeBasis::Predicted => format!("{}; where nothing is predicted, ", predicted_in_words(predictions)),
     };
     let mut basis = vec![
         format!("{predicted}{limits}; {others}; all complete"),
@@ -111,8 +111,7 @@ pub(super) fn basis(question: &Question, stories: &Stories) -> Vec<String> {
     basis
 }
 
-fn predicted_in_words(stories: &Stories) -> String {
-    let predictions: Vec<Prediction> = stories.jobs.values().filter_map(|forecast| forecast.prediction).collect();
+fn predicted_in_words(predictions: &[Prediction]) -> String {
     let error = match predictions.iter().filter_map(|prediction| prediction.error_half_percent).max() {
         Some(u64::MAX) => "half of such predictions were off by a factor of more than 10".to_owned(),
         Some(percent) => {

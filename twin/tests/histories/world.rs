@@ -156,8 +156,8 @@ pub(crate) fn run_moving(seed: u64) -> History {
 }
 
 /// The same; now and then, when nothing is left to propose, somebody looks.
-pub(crate) fn run_asked(seed: u64, in_hundred: u64, asker: Asker) -> History {
-    let mut world = World::new(seed);
+pub(crate) fn run_asked(seed: u64, rich: bool, in_hundred: u64, asker: Asker) -> History {
+    let mut world = World::made(seed, rich);
     world.asks = Some((in_hundred, asker));
     // A class that is marked over others takes what a suggestion frees, and no explanation looks so far ahead.
     world.classes = false;

@@ -102,7 +102,10 @@ async fn lowered_clocks_count_by_minutes() {
     host.faults.change_card(0, |card| card.gauges.clocks_event_reasons = 0x80).unwrap();
     for minute in 0..5 {
         tokio::time::sleep(Duration::from_millis(250)).await;
-        assert_eq!(node.withheld(), Vec::<String>::new(), "after {minute} slow minutes");
+        // The fifth may be the sixth: real time goes on too, and may pass from one minute to the next meanwhile.
+        if minute < 4 {
+            assert_eq!(node.withheld(), Vec::<String>::new(), "after {minute} slow minutes");
+        }
         node.put_forward(Duration::from_secs(60));
     }
     node.until_withheld("clocks were lowered for heat or power in six of ten minutes").await;

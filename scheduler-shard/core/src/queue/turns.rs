@@ -1,16 +1,21 @@
 //! The tournament of everybody who waits in a cell, whether or not anything holds them back: in which order they would start.
 //!
-//! What must stay true: once the tenants that have changed are taken in, it equals one played anew; nothing is supposed in it between two looks.
+//! What must stay true: once the tenants that have changed are taken in, it equals one played anew; all shares in it are of one time; nothing is supposed in it
+//! between two looks.
 
 use super::CellQueue;
 use super::order::{Head, Ledger, Order};
-use muster_model::TenantId;
-use std::collections::BTreeSet;
+use muster_model::{ResourceVec, TenantId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The kept tournament, and who has changed since it was last looked at.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turns {
     pub(crate) order: Order,
+    /// As of when past use counts in it.
+    at_ms: u64,
+    /// Floors that were not met then: they cover less.
+    unmet: BTreeMap<TenantId, ResourceVec>,
     changed: BTreeSet<TenantId>,
 }
 
@@ -28,6 +33,11 @@ impl Turns {
 
     /// Takes in who has changed.
     pub(crate) fn catch_up(&mut self, ledger: Ledger<'_>, queue: &CellQueue) {
+        let unmet = ledger.capacity.unmet_floors();
+        if self.at_ms != ledger.at_ms || self.unmet != *unmet {
+            (self.at_ms, self.unmet) = (ledger.at_ms, unmet.clone());
+            self.forget(queue.tenants.keys().copied());
+        }
         let changed = std::mem::take(&mut self.changed);
         self.order.update(ledger, changed.into_iter().map(|tenant| (tenant, queue.first(tenant))));
     }

@@ -196,6 +196,7 @@ impl View {
         {
             self.fleet.capacity.rename(own, allocation.id);
             self.fleet.capacity.recharge(own, allocation);
+            self.paid_otherwise(own, allocation);
             return;
         }
         if let Some(own) = own {

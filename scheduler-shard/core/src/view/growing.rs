@@ -152,6 +152,7 @@ impl View {
         }
         self.fleet.capacity.rename(&own, part.id);
         self.fleet.capacity.recharge(&own, part);
+        self.paid_otherwise(&own, part);
         true
     }
 

@@ -273,7 +273,9 @@ impl View {
         let (id, cell) = (node.id, node.cell);
         self.invalidate(id);
         self.leaves_domain(id, node.spec.place.spanning_island());
-        if self.fleet.put_node(node) {
+        let unmet = self.fleet.capacity.unmet_floors().clone();
+        // What floors that are not met cover decides who goes first, as what the fleet has does.
+        if self.fleet.put_node(node) || *self.fleet.capacity.unmet_floors() != unmet {
             self.forget_orders();
         }
         self.node_freed(id, cell);
@@ -295,7 +297,8 @@ impl View {
         if let Some(cell) = self.fleet.capacity.nodes().get(&id).map(|there| there.node.cell) {
             self.withdraw(id, cell);
         }
-        if self.fleet.remove_node(id) {
+        let unmet = self.fleet.capacity.unmet_floors().clone();
+        if self.fleet.remove_node(id) || *self.fleet.capacity.unmet_floors() != unmet {
             self.forget_orders();
         }
     }
@@ -422,6 +425,13 @@ impl View {
         while let Some(tenant) = next {
             self.relieved(tenant);
             next = self.fleet.capacity.tenants().get(&tenant).and_then(|at| at.parent);
+        }
+    }
+
+    /// What was committed may be charged to another account than what was assumed.
+    fn paid_otherwise(&mut self, assumed: &Allocation, committed: &Allocation) {
+        if assumed.account() != committed.account() {
+            self.quota_changed(committed.tenant);
         }
     }
 
