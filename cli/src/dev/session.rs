@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(50);
 /// Sessions last an hour.
 const RENEW_EVERY: Duration = Duration::from_secs(1_800);
-/// A new cluster raises its feature level in its first seconds. One that has not risen by then has voters of an older version.
+/// A new cluster raises its feature level in its first seconds. If the level is still lower after this time, some voters are of an older version.
 const RISES_WITHIN: Duration = Duration::from_secs(10);
 /// What a cluster says whose voters do not know sessions yet.
 const OLD: &str = "feature level";

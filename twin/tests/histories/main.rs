@@ -63,8 +63,7 @@ fn random_windows_are_kept_and_satisfy_the_referee() {
 
 /// Whether the revision that the referee names binds or claims more than once.
 fn binds_several(log: &str, what: &str) -> bool {
-    let revision = what.split_once("(rev ").and_then(|(_, rest)| rest.split_once(')'));
-    let Some((revision, _)) = revision else { return false };
+    let Some(revision) = number_after(what, "(rev ") else { return false };
     let here = |line: &&str| line.ends_with(&format!("\"rev\":{revision}}}"));
     let binds = |line: &&str| ["bind", "preempt"].iter().any(|event| line.contains(&format!("\"event\":\"{event}\"")));
     log.lines().filter(here).filter(binds).count() > 1

@@ -86,13 +86,11 @@ impl<'a> Known<'a> {
                 _ => verdicts.push((*on, verdict)),
             }
         }
-        if unmet.any_dependency
-            && let Some(met) = verdicts
-                .iter()
-                .filter_map(|(on, verdict)| on.met_ms(*verdict).map(|at_ms| (at_ms, *on, *verdict)))
-                .min_by_key(|(at_ms, on, _)| (*at_ms, *on))
+        // Of several that are met, the one by which it may start first counts alone.
+        let met = verdicts.iter().copied().filter(|(on, verdict)| on.met_ms(*verdict).is_some());
+        if let Some(first) = met.min_by_key(|(on, verdict)| (on.met_ms(*verdict), *on)).filter(|_| unmet.any_dependency)
         {
-            verdicts = vec![(met.1, met.2)];
+            verdicts = vec![first];
         }
         for (on, verdict) in verdicts {
             unmet.decide(on, verdict);

@@ -81,7 +81,7 @@ where
             let why = format!("{path} is no method of this version of muster");
             return Either::Right(ready(Ok(Status::unimplemented(why).into_http())));
         };
-        match author(&self.consensus, rpc, &request).and_then(|author| self.may_call_at_all(author, rpc)) {
+        match author(&self.consensus, rpc, &request) {
             Ok(author) => {
                 // Machines are not held up: a control node must answer for its term, an agent for its tasks.
                 let counted = if is_of_machines(rpc) { Ok(()) } else { self.count(&author) };
@@ -101,16 +101,6 @@ where
 }
 
 impl<S> Auth<S> {
-    /// Whether a machine may make this kind of call; about whom it may make it, its handler judges.
-    fn may_call_at_all(&self, author: Author, rpc: Rpc) -> Result<Author, Denied> {
-        if author.principal.is_machine() && is_of_machines(rpc) {
-            let now_ms = self.consensus.now_ms();
-            let ask = Ask { rpc, about: About::Nothing };
-            self.consensus.read(|state, _| authorize(state, now_ms, &author, &ask).map(drop))?;
-        }
-        Ok(author)
-    }
-
     /// Counts a call of a closed cluster.
     fn count(&self, author: &Author) -> Result<(), u64> {
         let closed = self.consensus.read(|state, _| state.meta.access == AccessMode::Closed);
@@ -133,9 +123,15 @@ fn author<B>(consensus: &Consensus, rpc: Rpc, request: &Request<B>) -> Result<Au
     let from = from(request);
     let machine = request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone());
     if let Some(machine) = machine.as_ref().filter(|_| is_of_machines(rpc)) {
-        let principal = principal_of(machine);
-        consensus.read(|state, _| is_pinned(state, &principal, machine))?;
-        return Ok(Author { principal, from, ..Author::default() });
+        let author = Author { principal: principal_of(machine), from, ..Author::default() };
+        let now_ms = consensus.now_ms();
+        // Whether it may make this kind of call; about whom it may make it, its handler judges.
+        let ask = Ask { rpc, about: About::Nothing };
+        consensus.read(|state, _| {
+            is_pinned(state, &author.principal, machine)?;
+            authorize(state, now_ms, &author, &ask).map(drop)
+        })?;
+        return Ok(author);
     }
     let mut sent = request.headers().get_all(header::AUTHORIZATION).iter();
     let Some(value) = sent.next() else {

@@ -5,8 +5,8 @@
 
 use super::CellQueue;
 use super::order::{Head, Ledger, Order};
-use muster_model::{ResourceVec, TenantId};
-use std::collections::{BTreeMap, BTreeSet};
+use muster_model::TenantId;
+use std::collections::BTreeSet;
 
 /// The kept tournament, and who has changed since it was last looked at.
 #[derive(Clone, Debug, Default)]
@@ -14,8 +14,6 @@ pub(crate) struct Turns {
     pub(crate) order: Order,
     /// As of when past use counts in it.
     at_ms: u64,
-    /// Floors that were not met then: they cover less.
-    unmet: BTreeMap<TenantId, ResourceVec>,
     changed: BTreeSet<TenantId>,
 }
 
@@ -33,9 +31,8 @@ impl Turns {
 
     /// Takes in who has changed.
     pub(crate) fn catch_up(&mut self, ledger: Ledger<'_>, queue: &CellQueue) {
-        let unmet = ledger.capacity.unmet_floors();
-        if self.at_ms != ledger.at_ms || self.unmet != *unmet {
-            (self.at_ms, self.unmet) = (ledger.at_ms, unmet.clone());
+        if self.at_ms != ledger.at_ms {
+            self.at_ms = ledger.at_ms;
             self.forget(queue.tenants.keys().copied());
         }
         let changed = std::mem::take(&mut self.changed);

@@ -125,8 +125,8 @@ async fn etcd_figures(lab: &Lab, settings: Settings, time: Duration) -> Result<V
     Ok(all)
 }
 
-/// Writes one after another for so long: acknowledgements a second, and the longest time without one. Where nothing has been acknowledged by then,
-/// it goes on until the first acknowledgement, at most for [`STANDSTILL`]: at 30 % loss an election alone can take longer than a short measurement.
+/// Writes one after another for `time`: acknowledgements a second, and the longest time without one. If there is no acknowledgement in that time, it
+/// writes until the first one, at most for [`STANDSTILL`]: at 30 % loss an election alone can take longer than a short measurement.
 async fn write_for<W, F>(endpoints: &[String], first: usize, time: Duration, write: W) -> Result<(f64, Duration)>
 where
     W: Fn(Channel, u64) -> F,
