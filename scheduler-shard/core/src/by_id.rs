@@ -58,6 +58,11 @@ impl<V> ById<V> {
         Some(old)
     }
 
+    /// An id above those of all values.
+    pub(crate) fn beyond(&self) -> u64 {
+        self.pages.last_key_value().map_or(0, |(page, _)| (page + 1) * PAGE)
+    }
+
     /// There are no more values than this.
     pub(crate) fn values_max(&self) -> usize {
         self.pages.len() * PAGE as usize

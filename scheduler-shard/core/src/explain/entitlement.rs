@@ -10,20 +10,26 @@ use muster_model::TenantId;
 use muster_model::bounds::PRIORITY_MAX;
 use muster_model::capacity::{Capacity, NotLent};
 use muster_model::resources::Resource;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 /// Priorities that are tried, from the lowest: each is played twice.
 const PRIORITIES_MAX: usize = 3;
-/// Tenants that are tried alone before all of them together.
-const LENDERS_MAX: usize = 4;
+/// Tenants that are tried alone, those with the most idle guarantee first.
+const LENDERS_ALONE_MAX: usize = 4;
+/// Tenants that one suggestion asks to lend: as many as a reader can take in.
+const LENDERS_TOGETHER_MAX: usize = 8;
 
 impl Question<'_> {
     /// What helps where burst may not use what others do not lend.
     pub(super) fn past_not_lent(&mut self, why: &NotLent) -> Vec<Remedy> {
         let lenders = self.lenders(why.resource);
-        let alone = lenders.iter().take(LENDERS_MAX).find_map(|lend| self.verified(vec![lend.clone()]));
-        let together = |question: &mut Self| (lenders.len() > 1).then(|| question.verified(lenders.clone()))?;
-        let lent = alone.or_else(|| together(self));
+        let alone = lenders.iter().take(LENDERS_ALONE_MAX).find_map(|lend| self.verified(vec![lend.clone()]));
+        let fewest = |question: &mut Self| {
+            let tried = 2..=lenders.len().min(LENDERS_TOGETHER_MAX);
+            tried.into_iter().find_map(|count| question.verified(lenders[..count].to_vec()))
+        };
+        let lent = alone.or_else(|| fewest(self));
         lent.into_iter().chain(self.guaranteed()).collect()
     }
 
@@ -43,14 +49,15 @@ impl Question<'_> {
         self.prioritised().into_iter().chain(self.guaranteed()).collect()
     }
 
-    /// Those who keep what is idle of their guarantee, outside of the job's own line.
+    /// Those who keep what is idle of their guarantee, outside of the job's own line; those that keep most first.
     fn lenders(&self, resource: Resource) -> Vec<Change> {
         let capacity = self.trial.view.capacity();
         let mine: BTreeSet<TenantId> = capacity.line_of(self.job.tenant).map(|(id, _)| id).collect();
-        let keeps = capacity.tenants().iter().filter(|(id, at)| {
-            !mine.contains(id) && !at.lends(resource) && at.guarantee.get(resource) > at.used.get(resource)
-        });
-        keeps.map(|(id, at)| Change::Lend { tenant: *id, path: at.path.clone(), resource }).collect()
+        let keepers = capacity.tenants().iter().filter(|(id, at)| !mine.contains(id) && !at.lends(resource));
+        let idle = keepers.map(|(id, at)| (at.guarantee.get(resource).saturating_sub(at.used.get(resource)), id, at));
+        let mut idle: Vec<_> = idle.filter(|(amount, ..)| *amount > 0).collect();
+        idle.sort_by_key(|(amount, id, _)| (Reverse(*amount), **id));
+        idle.into_iter().map(|(_, id, at)| Change::Lend { tenant: *id, path: at.path.clone(), resource }).collect()
     }
 
     /// The lowest priority that is tried and does.

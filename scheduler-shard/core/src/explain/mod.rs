@@ -52,7 +52,7 @@ use crate::policy::gate::{Gate, find_place};
 use crate::policy::guard;
 use crate::policy::if_ended::starts_if_ended;
 use crate::search::{Ask, Steps};
-use crate::view::{Known, View};
+use crate::view::{Known, NextTasks, View};
 use muster_model::{AllocationId, CellId, GpuModel, JobId};
 use remedies::Question;
 use std::collections::BTreeMap;
@@ -206,7 +206,7 @@ fn on_model(trial: &mut Trial, job: &Known, class: &JobClass, offer: &Offer, gat
             let remedies = Question { trial, job, class, offer }.past_guard(guard.gang);
             if remedies.is_empty() {
                 let mut without = trial.clone();
-                without.view.end_job(guard.gang);
+                without.view.end_job(guard.gang, NextTasks::InTheQueue);
                 behind = Some(without);
             }
             vec![Reason { remedies, ..Reason::of(why) }]

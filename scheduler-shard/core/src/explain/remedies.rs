@@ -12,7 +12,7 @@ use super::trial::Trial;
 use super::words::as_written;
 use crate::job_class::{JobClass, Offer};
 use crate::policy::gate::Gate;
-use crate::view::Known;
+use crate::view::{Known, NextTasks};
 use muster_model::capacity::OverMax;
 use muster_model::request::SharingMode;
 use muster_model::{GpuModel, JobId, NumaPolicy, TopologyLevel};
@@ -39,13 +39,22 @@ pub(super) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Whether the job starts on a copy on which these changes are made; answers the copy as it is then.
+    /// Whether the job starts on a copy on which these changes are made; answers the copy as it is then. Where they let tasks of arrays get their jobs,
+    /// it starts whether those wait in its queue or in another.
     fn starts_after(&mut self, changes: &[Change]) -> Option<Trial> {
+        let (started, has_next) = self.starts_beside(changes, NextTasks::InTheQueue)?;
+        if has_next {
+            self.starts_beside(changes, NextTasks::Elsewhere)?;
+        }
+        Some(started)
+    }
+
+    fn starts_beside(&mut self, changes: &[Change], next_tasks: NextTasks) -> Option<(Trial, bool)> {
         if self.trial.exhausted() || !self.trial.complete {
             return None;
         }
         let mut copy = self.trial.clone();
-        make(&mut copy, self.class, changes);
+        let has_next = make(&mut copy, self.class, changes, next_tasks);
         copy.view.promote();
         copy.view.settle_past(copy.now_ms);
         // Whom a job goes behind depends on who else may be tried: it starts in the shard that has tried all who wait as well as in one that has just
@@ -61,7 +70,7 @@ impl Question<'_> {
         anew.all_untried();
         let starts = starts_here && starts(&mut anew);
         self.trial.spent(&anew);
-        starts.then_some(anew)
+        starts.then_some((anew, has_next))
     }
 
     pub(super) fn verified(&mut self, changes: Vec<Change>) -> Option<Remedy> {
@@ -85,7 +94,7 @@ impl Question<'_> {
             let Err(Gate::Quota(over)) = copy.gate(self.offer) else { break };
             let change =
                 Change::RaiseMax { tenant: over.tenant, path: over.path, resource: over.resource, to: NO_CEILING };
-            make(&mut copy, self.class, std::slice::from_ref(&change));
+            make(&mut copy, self.class, std::slice::from_ref(&change), NextTasks::InTheQueue);
             open.push(change);
         }
         let started = self.starts_after(&open)?;
@@ -340,9 +349,9 @@ pub(super) fn without_ceilings(trial: &Trial, offer: &Offer) -> Trial {
 /// Beyond so many nodes it is not tried which of them need not open.
 const NEEDLESS_MAX: usize = 8;
 
-/// Makes changes on a copy.
-fn make(copy: &mut Trial, class: &JobClass, changes: &[Change]) {
-    let mut edited = false;
+/// Makes changes on a copy. Answers whether tasks of arrays get their jobs by them.
+fn make(copy: &mut Trial, class: &JobClass, changes: &[Change], next_tasks: NextTasks) -> bool {
+    let (mut edited, mut has_next) = (false, false);
     let class = class.edited(|key| changes.iter().for_each(|change| edited |= change.edit(key)));
     if edited {
         copy.view.ask_otherwise(copy.id, class);
@@ -363,10 +372,11 @@ fn make(copy: &mut Trial, class: &JobClass, changes: &[Change]) {
             Change::Open(nodes) => nodes.iter().for_each(|node| copy.view.open_node(node.node)),
             // One after the other, as they would: what one of them leaves is promoted before the next ends.
             Change::End(jobs) => jobs.iter().for_each(|job| {
-                copy.view.end_job(*job);
+                has_next |= copy.view.end_job(*job, next_tasks);
                 copy.view.promote();
             }),
             _ => {}
         }
     }
+    has_next
 }

@@ -5,6 +5,7 @@
 //! - a proposal under way is charged like an allocation until its allocation arrives, it is refused, or its job is gone;
 //! - what the control plane has committed always wins: a proposal in its way is given up.
 
+mod arrays;
 mod assumed;
 mod freed;
 mod growing;
@@ -23,6 +24,8 @@ use crate::queue::backoff::Backoff;
 use crate::queue::order::Ledger;
 use crate::queue::past::PastUse;
 use crate::queue::{CellQueue, Obstacle, QueueKey};
+use arrays::Arrays;
+pub(crate) use arrays::NextTasks;
 use assumed::Assumed;
 use growing::Elastics;
 pub(crate) use in_turn::{first_of, in_turn, in_turn_at};
@@ -88,6 +91,7 @@ pub struct View {
     pub(crate) windows: BTreeMap<String, Arc<Window>>,
     /// What tenants used before, where that counts.
     pub(crate) past: PastUse,
+    arrays: Arrays,
 }
 
 impl View {
@@ -202,7 +206,10 @@ impl View {
                 self.priority_classes.remove(name);
             }
             Key::Node(id) => self.delete_node(*id),
-            Key::Job(id) => self.delete_job(*id),
+            Key::Job(id) => {
+                self.arrays.delete(*id);
+                self.delete_job(*id);
+            }
             Key::Window(name) => self.delete_window(name),
             Key::Move(id) => drop(self.moves.remove(id)),
             Key::RunTimes(id) => drop(self.run_times.remove(id)),
@@ -304,6 +311,7 @@ impl View {
     }
 
     fn put_job(&mut self, job: Job) {
+        self.arrays.put(&job);
         let job = Arc::new(Known::of(job, &mut self.classes));
         if job.class.as_ref().is_some_and(|class| class.latency_critical) {
             let held = held(&self.allocations, &self.assumed, &self.elastics).map(AsRef::as_ref);

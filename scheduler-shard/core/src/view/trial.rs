@@ -2,7 +2,7 @@
 //!
 //! What must stay true: each change does what the same change of the replicated state would do, and wakes whom it would wake.
 
-use super::{Known, View};
+use super::{Known, NextTasks, View};
 use crate::job_class::JobClass;
 use crate::queue::CellQueue;
 use crate::queue::backoff::Backoff;
@@ -42,6 +42,7 @@ impl View {
             run_times: self.run_times.clone(),
             windows: self.windows.clone(),
             past: self.past.clone(),
+            arrays: self.arrays.clone(),
         };
         for id in waiting {
             if let Some(job) = self.jobs.get(id.0) {
@@ -71,12 +72,16 @@ impl View {
         self.enqueue(&job);
     }
 
-    /// The job ends, whether it runs or waits.
-    pub(crate) fn end_job(&mut self, id: JobId) {
+    /// The job ends, whether it runs or waits. Where it is a task of an array, the next one gets a job; `next_tasks` says where that waits. Answers
+    /// whether there is such a task.
+    pub(crate) fn end_job(&mut self, id: JobId, next_tasks: NextTasks) -> bool {
         let held: Vec<AllocationId> =
             self.allocations.values().filter(|held| held.job == id).map(|held| held.id).collect();
         held.into_iter().for_each(|held| self.delete(&Key::Allocation(held)));
+        let waits = self.jobs.get(id.0).is_some_and(|job| job.waits());
+        let next = self.make_next_task(id, waits, next_tasks);
         self.delete(&Key::Job(id));
+        next
     }
 
     /// What the control plane does when a floor account has got something back: it pays for the next burst work that it covers.
@@ -119,7 +124,7 @@ impl View {
             self.delete(&Key::Allocation(held));
         } else {
             self.delete(&Key::Allocation(held));
-            self.end_job(id);
+            self.end_job(id, NextTasks::Elsewhere);
         }
         self.promote();
     }
