@@ -209,7 +209,7 @@ impl Drop for Cluster {
 fn spawn_supervisor(muster: &Path, folder: &Path, size: &Size, setting: &Setting) -> Result<Child> {
     let log = std::fs::File::options().create(true).append(true).open(folder.with_file_name("dev.log"))?;
     let mut command = Command::new(muster);
-    command.arg("dev").arg("--data").arg(folder);
+    command.args(["dev", "--plaintext", "--data"]).arg(folder);
     for (flag, value) in [
         ("--voters", size.voters),
         ("--shards", size.shards),

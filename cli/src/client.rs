@@ -8,23 +8,21 @@ mod channel;
 mod memory;
 mod race;
 
-pub use channel::Channel;
+pub use channel::{Access, Channel};
 
 use crate::failure::Failure;
+use channel::Connector;
 use memory::Memory;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
-use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 /// One attempt at one endpoint: long enough for a slow commit, short enough to try another within the deadline.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
-/// A host that does not even accept a connection in this time is passed over.
-const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// The pause after every endpoint has failed once; it doubles to the second value.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(400));
 /// Replies carry pages of up to 1,000 jobs whose command and environment may have 32 KiB each.
@@ -33,6 +31,7 @@ const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// A handle to a cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
+    connector: Connector,
     endpoints: Arc<Vec<(String, Channel)>>,
     current: Arc<AtomicUsize>,
     /// The current endpoint has answered and has not failed since.
@@ -47,23 +46,22 @@ impl Client {
     /// # Errors
     /// When an endpoint is not `host:port`, or there is none.
     pub fn new(endpoints: &[String], deadline: Duration) -> Result<Self, Failure> {
-        Client::with_token(endpoints, deadline, None)
+        Client::open(endpoints, deadline, &Access::default())
     }
 
-    /// The same, with a session or token that goes with every call.
+    /// The same, where both sides prove who they are as `access` says.
     ///
     /// # Errors
     /// As [`Client::new`], and when the token has characters that no token has.
-    pub fn with_token(endpoints: &[String], deadline: Duration, token: Option<&str>) -> Result<Self, Failure> {
-        let bearer = token.map(channel::bearer).transpose()?;
+    pub fn open(endpoints: &[String], deadline: Duration, access: &Access) -> Result<Self, Failure> {
         if endpoints.is_empty() {
             return Err(Failure::field("endpoints", "is empty", "give at least one HOST:PORT"));
         }
-        let channels = endpoints
-            .iter()
-            .map(|text| Ok((text.clone(), channel_to(text)?.with(bearer.clone()))))
-            .collect::<Result<_, Failure>>()?;
+        let connector = Connector::new(access)?;
+        let channels = endpoints.iter().map(|text| Ok((text.clone(), connector.connect(text)?)));
+        let channels = channels.collect::<Result<_, Failure>>()?;
         Ok(Client {
+            connector,
             endpoints: Arc::new(channels),
             current: Arc::default(),
             proven: Arc::default(),
@@ -95,6 +93,7 @@ impl Client {
     /// A client for each endpoint by itself.
     pub fn each(&self) -> impl Iterator<Item = Client> {
         self.endpoints.iter().map(|endpoint| Client {
+            connector: self.connector.clone(),
             endpoints: Arc::new(vec![endpoint.clone()]),
             current: Arc::default(),
             proven: Arc::default(),
@@ -106,6 +105,20 @@ impl Client {
     /// Another endpoint is asked next: this one has answered, but cannot have what is wanted.
     pub fn pass_on(&self) {
         self.current.store((self.current_index() + 1) % self.endpoints.len(), Ordering::Relaxed);
+    }
+
+    /// A channel to another control node, with the same proofs.
+    ///
+    /// # Errors
+    /// When it is not `host:port`.
+    pub fn connect(&self, endpoint: &str) -> Result<Channel, Failure> {
+        self.connector.connect(endpoint)
+    }
+
+    /// Whether calls are encrypted.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.connector.is_secure()
     }
 
     fn current_index(&self) -> usize {
@@ -206,27 +219,20 @@ impl Client {
         if status.code() == Code::ResourceExhausted {
             return Failure::from_status(what, status);
         }
+        // The other side has closed the connection at once: it may have expected a handshake.
+        let clear =
+            !self.is_secure() && ["transport error", "h2 protocol"].iter().any(|part| status.message().contains(part));
+        let hint = if clear {
+            "; if this cluster is encrypted, give its roots with MUSTER_ROOTS_FILE or roots-file"
+        } else {
+            ""
+        };
         Failure::Unavailable {
             what: what.to_owned(),
-            why: format!("{} (gave up after {} s)", status.message(), self.deadline.as_secs()),
+            why: format!("{}{hint} (gave up after {} s)", status.message(), self.deadline.as_secs()),
             endpoints: self.endpoints().collect::<Vec<_>>().join(","),
         }
     }
-}
-
-/// A channel to `host:port`, or to a URL.
-///
-/// # Errors
-/// When it is neither.
-pub fn channel_to(text: &str) -> Result<Channel, Failure> {
-    let bad = || Failure::field("endpoints", format!("{text:?} is not HOST:PORT"), "write it as 10.0.0.1:7400");
-    let plain = text.trim().strip_prefix("http://").unwrap_or(text.trim());
-    let port = plain.rsplit_once(':').map(|(host, port)| (!host.is_empty(), port.parse::<u16>()));
-    if !matches!(port, Some((true, Ok(_)))) {
-        return Err(bad());
-    }
-    let endpoint = Endpoint::from_shared(format!("http://{plain}")).map_err(|_| bad())?;
-    Ok(Channel::from(endpoint.connect_timeout(CONNECT_MAX).tcp_nodelay(true).connect_lazy()))
 }
 
 /// The largest reply that is read.

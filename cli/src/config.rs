@@ -2,9 +2,11 @@
 //!
 //! The file is `$MUSTER_CONFIG`, or `~/.config/muster/config.yaml`; an absent file is an empty one, an unknown key is refused.
 
+use crate::client::Access;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::spec::yaml;
+use muster_runtime::pki::{Roots, X509};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -28,12 +30,22 @@ pub struct Config {
     /// A file with a session or token that goes with every call. It must be nobody else's to read.
     #[serde(default, rename = "token-file", skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
+    /// A file with the roots by which control nodes have to prove themselves; with it, calls are encrypted.
+    #[serde(default, rename = "roots-file", skip_serializing_if = "Option::is_none")]
+    pub roots_file: Option<PathBuf>,
 }
 
 /// The keys of the file, for naming the one that was meant.
-const KEYS: &[&str] = &["endpoints", "tenant", "output", "token-file"];
+const KEYS: &[&str] = &["endpoints", "tenant", "output", "token-file", "roots-file"];
 /// Names a file with a session or token, before the configuration does.
 const TOKEN_FILE: &str = "MUSTER_TOKEN_FILE";
+/// Names a file with roots, before the configuration does.
+const ROOTS_FILE: &str = "MUSTER_ROOTS_FILE";
+
+/// The file that a variable of the environment names.
+fn from_environment(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
 
 impl Config {
     /// Reads `path`, or the usual place when none is given. A file that was named must be there.
@@ -57,8 +69,7 @@ impl Config {
     /// # Errors
     /// When the file cannot be read, or others can read it.
     pub fn token(&self) -> Result<Option<String>, Failure> {
-        let named = std::env::var_os(TOKEN_FILE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        let Some(path) = named.or_else(|| self.token_file.clone()) else { return Ok(None) };
+        let Some(path) = from_environment(TOKEN_FILE).or_else(|| self.token_file.clone()) else { return Ok(None) };
         let doing = || format!("reading the token file {}", path.display());
         let meta = std::fs::metadata(&path).map_err(|error| Failure::io(doing(), error))?;
         if meta.permissions().mode() & 0o077 != 0 {
@@ -67,6 +78,24 @@ impl Config {
         }
         let text = std::fs::read_to_string(&path).map_err(|error| Failure::io(doing(), error))?;
         Ok(Some(text.trim().to_owned()))
+    }
+
+    /// How both sides prove who they are: the token, and the roots from `MUSTER_ROOTS_FILE` or the file that the configuration names.
+    ///
+    /// # Errors
+    /// When a file cannot be read, others can read the token, or the roots are none.
+    pub fn access(&self) -> Result<Access, Failure> {
+        let token = self.token()?;
+        let Some(path) = from_environment(ROOTS_FILE).or_else(|| self.roots_file.clone()) else {
+            return Ok(Access { token, roots: None });
+        };
+        let doing = || format!("reading the roots file {}", path.display());
+        let text = std::fs::read(&path).map_err(|error| Failure::io(doing(), error))?;
+        let roots = Roots::from_pem(&X509, &text).map_err(|error| {
+            let problem = format!("{}: {error}", path.display());
+            Failure::field("roots-file", problem, "give the roots.pem that `muster ca init` has made")
+        })?;
+        Ok(Access { token, roots: Some(roots) })
     }
 
     /// From the file's text.

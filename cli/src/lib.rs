@@ -77,16 +77,21 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
             return roles::doctor::run(args, &Out::new(cli.global.output.unwrap_or_default(), cli.global.color));
         }
         Command::Node(args) => return roles::node::run(args, endpoints(&cli.global)?),
+        Command::Ca(command) => {
+            let out = Out::new(cli.global.output.unwrap_or_default(), cli.global.color);
+            return runtime()?.block_on(commands::ca::run(&out, command));
+        }
         Command::Dev(args) => return dev::run(args),
         Command::Demo(args) => return demo::run(args),
         Command::Bench(args) => return commands::bench::run(args),
         _ => {}
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::io("starting", error))?;
-    runtime.block_on(client_command(&cli.global, &cli.command))
+    runtime()?.block_on(client_command(&cli.global, &cli.command))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(|error| Failure::io("starting", error))
 }
 
 async fn client_command(global: &Global, command: &Command) -> Result<(), Failure> {
@@ -137,6 +142,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Replay(args) => commands::replay::run(&context.out, args),
         Command::Completions { .. }
         | Command::Checkpoint(_)
+        | Command::Ca(_)
         | Command::Control(_)
         | Command::Shard(_)
         | Command::Node(_)

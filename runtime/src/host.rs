@@ -5,7 +5,8 @@ use crate::clock::Clock;
 use crate::disk::{Disk, Files};
 use crate::heavy::{self, BrokeOff, Full, Heavy};
 use crate::net::{Net, NetError, Transport};
-use crate::pki::{Admit, CertificateClock, Credentials, PkiError, Scheme};
+use crate::pki::{Admit, CertificateClock, PkiError, Role, Scheme};
+use crate::reload::Kept;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -179,6 +180,8 @@ pub struct Host {
     pub disk: Arc<dyn Disk>,
     /// Small files.
     pub files: Arc<dyn Files>,
+    /// Files with what it proves itself by: its key and certificate, the roots it trusts, its certificate clock.
+    pub identity: Arc<dyn Files>,
     /// Randomness.
     pub chance: Chance,
     /// Where long work is done.
@@ -192,23 +195,24 @@ pub struct Host {
 }
 
 impl Host {
-    /// Makes ready for `transport`: where certificates are shown, reads this host's credentials and its certificate clock from its files
-    /// and keeps the clock saved. Each role calls this once before it serves or dials. `pins`: whoever knows which keys are pinned.
+    /// Makes ready for `transport`: where certificates are shown, reads this host's credentials and its certificate clock from its files,
+    /// keeps the clock saved, and takes over credentials that are replaced there while it runs. Each role calls this once before it serves
+    /// or dials, and says who it is. `pins`: whoever knows which keys are pinned.
     ///
     /// # Errors
-    /// [`NetError::Credentials`], for example when the host has none yet.
-    pub fn prepare(&self, transport: Transport, pins: Option<Arc<dyn Admit>>) -> Result<(), NetError> {
+    /// [`NetError::Credentials`], for example when the host has none yet, or those of another machine.
+    pub fn prepare(&self, transport: Transport, role: &Role, pins: Option<Arc<dyn Admit>>) -> Result<(), NetError> {
         if transport == Transport::Plain {
             return Ok(());
         }
         let unusable = |error: PkiError| NetError::Credentials { why: error.to_string() };
         self.certificate_clock.load().map_err(unusable)?;
-        let mut credentials = Credentials::load(&*self.pki, &*self.files).map_err(unusable)?;
-        if let Some(pins) = pins {
-            credentials = credentials.with_pins(pins);
-        }
-        self.net.set_credentials(Some(credentials))?;
+        let (files, scheme) = (Arc::clone(&self.identity), Arc::clone(&self.pki));
+        let kept = Kept { files, scheme, role: role.clone(), pins };
+        let loaded = kept.load().map_err(unusable)?;
+        self.net.set_credentials(Some(loaded.credentials))?;
         drop(self.spawn(Arc::clone(&self.certificate_clock).keep_saved()));
+        drop(self.spawn(kept.follow(Arc::clone(&self.net), loaded.content)));
         Ok(())
     }
 

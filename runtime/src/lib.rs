@@ -18,6 +18,7 @@ pub mod host;
 pub mod net;
 pub mod pki;
 pub mod real;
+mod reload;
 pub mod sim;
 pub mod timeline;
 

@@ -110,17 +110,20 @@ async fn slow_handshakes_hold_up_no_member_and_end() {
 async fn credentials_are_saved_and_found_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let host = real::host("host", folder.path());
-    host.prepare(Transport::Plain, None).expect("nothing is needed");
-    let missing = host.prepare(Transport::Mutual, None).expect_err("there are none").to_string();
+    let me = Role::Control(1);
+    host.prepare(Transport::Plain, &me, None).expect("nothing is needed");
+    let missing = host.prepare(Transport::Mutual, &me, None).expect_err("there are none").to_string();
     assert!(missing.contains("roots.pem is missing") && missing.contains("enrol it first"), "{missing}");
 
     let ca = LocalAuthorities::new(host.pki.clone(), "c1", [1], 1_790_000_000_000).expect("authorities");
     let made = ca.machine(Role::Control(1)).expect("a machine");
     made.save(&*host.files).await.expect("a working disk");
-    host.prepare(Transport::Mutual, None).expect("what was saved");
+    host.prepare(Transport::Mutual, &me, None).expect("what was saved");
     let found = host.net.credentials().expect("set");
     assert_eq!((found.presented(), found.roots()), (made.presented(), made.roots()));
     assert!(host.certificate_clock.now_ms().is_some(), "the machine has heard when its certificate was signed");
+    let wrong = host.prepare(Transport::Mutual, &Role::Control(2), None).expect_err("another's").to_string();
+    assert!(wrong.contains("expected spiffe://c1/control/2, got spiffe://c1/control/1"), "{wrong}");
     for entry in std::fs::read_dir(folder.path().join("files")).expect("a folder") {
         let entry = entry.expect("an entry");
         let mode = entry.metadata().expect("metadata").permissions().mode();
@@ -136,7 +139,7 @@ async fn credentials_are_saved_and_found_again() {
     let (key, _) = others.split_once(end).expect("a key");
     let (_, chain) = text.split_once(end).expect("a chain");
     host.files.write("machine.pem", format!("{key}{end}{chain}").into_bytes()).await.expect("a working disk");
-    let wrong = host.prepare(Transport::Mutual, None).expect_err("they do not belong together").to_string();
+    let wrong = host.prepare(Transport::Mutual, &me, None).expect_err("they do not belong together").to_string();
     assert!(wrong.contains("of another key"), "{wrong}");
     assert!(!wrong.contains("BEGIN"), "no key is said");
 }

@@ -5,6 +5,7 @@
 pub mod access;
 pub mod admin;
 pub mod bench;
+pub mod ca;
 pub mod events;
 pub mod jobs;
 pub mod replay;
@@ -38,6 +39,8 @@ Exit status:
 Environment:
   MUSTER_ENDPOINTS  HOST:PORT of control nodes, separated by commas
   MUSTER_CONFIG     configuration file (default: ~/.config/muster/config.yaml)
+  MUSTER_TOKEN_FILE file with a session or token that goes with every call
+  MUSTER_ROOTS_FILE file with the roots that control nodes have to prove themselves by; calls are encrypted then
   NO_COLOR          when set, output has no colour
   RUST_LOG          what control, shard and node log, for example info,muster=debug";
 
@@ -211,6 +214,9 @@ pub enum Command {
     /// Show who changed what, and check that the record of it is whole
     #[command(subcommand)]
     Audit(access::Audit),
+    /// Make the keys and certificates by which machines prove who they are
+    #[command(subcommand)]
+    Ca(ca::Ca),
     /// Show the state of the control nodes, and change the membership
     #[command(subcommand)]
     Raft(admin::Raft),

@@ -4,6 +4,7 @@ use crate::args::admin::member;
 use crate::args::{Seconds, duration};
 use crate::failure::Failure;
 use clap::{Args, Subcommand, ValueEnum};
+use muster_runtime::Transport;
 use std::path::PathBuf;
 
 /// How a role writes its log.
@@ -22,12 +23,24 @@ pub struct RoleCommon {
     /// Address of the pages /metrics and /healthz; port 0: any free port [default: no pages]
     #[arg(long, value_name = "HOST:PORT")]
     pub http: Option<String>,
+    /// Folder with the key and certificate of this machine, as `muster ca` makes it: connections between machines are encrypted, and each
+    /// side proves who it is. All of a cluster use one, or none [default: none, clear text]
+    #[arg(long, value_name = "DIR")]
+    pub identity: Option<PathBuf>,
     /// Format of the log, which goes to standard error
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: LogFormat,
     /// Stop when this process, which started this one, is gone
     #[arg(long, value_name = "PID", hide = true)]
     pub parent: Option<i32>,
+}
+
+impl RoleCommon {
+    /// How the role talks with other machines.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        if self.identity.is_some() { Transport::Mutual } else { Transport::Plain }
+    }
 }
 
 /// `muster control`.
@@ -38,6 +51,9 @@ Examples:
       --bootstrap 1=10.0.0.1:7400 --bootstrap 2=10.0.0.2:7400 --bootstrap 3=10.0.0.3:7400
   muster control --id 4 --data /var/lib/muster --listen 0.0.0.0:7400 --advertise 10.0.0.4:7400
       then, on any machine: muster raft add 4 10.0.0.4:7400 && muster raft promote 4
+  muster control --id 1 --data /var/lib/muster --listen 0.0.0.0:7400 --identity /etc/muster/identity \\
+      --listen-machines 0.0.0.0:7401 --advertise 10.0.0.1:7401 --bootstrap 1=10.0.0.1:7401 ...
+      encrypted, with the identity that `muster ca control 1` has made; shards and agents call port 7401
 
 You can leave --bootstrap in the command line: a control node that was ever part of a cluster ignores it.")]
 pub struct Control {
@@ -50,7 +66,10 @@ pub struct Control {
     /// Address to listen on
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7400")]
     pub listen: String,
-    /// Address at which others reach this node [default: the address of --listen]
+    /// With --identity: address for control nodes, shards and agents, who all prove who they are. People and services keep --listen, over TLS
+    #[arg(long, value_name = "HOST:PORT", requires = "identity")]
+    pub listen_machines: Option<String>,
+    /// Address at which other machines reach this node [default: the address of --listen-machines, or of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
     /// Voter of a new cluster; repeat it for each voter, this node included
@@ -200,7 +219,7 @@ pub struct Node {
     /// Node file (YAML, see below): name, location, cell, pool and simulated GPUs
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
-    /// Run this many simulated nodes as in the node file; their names get numbers
+    /// Run this many simulated nodes as in the node file; their names get numbers. With --identity each has its own, in a folder of its name
     #[arg(long, value_name = "N")]
     pub simulate: Option<u32>,
     /// Number of the first simulated node of this process
@@ -425,6 +444,9 @@ pub struct Dev {
     /// Let tasks write below this path, as far as their user may; may be repeated
     #[arg(long, value_name = "PATH")]
     pub task_writes: Vec<PathBuf>,
+    /// Connections on this machine in clear text, where nobody proves who they are [default: TLS, with identities in the data folder]
+    #[arg(long)]
+    pub plaintext: bool,
     /// Agents connect to this control node only; for measurements
     #[arg(long, value_name = "ID", hide = true)]
     pub sessions_on: Option<u32>,

@@ -6,6 +6,7 @@
 pub mod access;
 pub mod audit;
 pub mod bench;
+pub mod ca;
 pub mod cancel;
 pub mod checkpoint;
 pub mod classes;
@@ -62,7 +63,7 @@ impl Context {
         let endpoints = endpoints(global, &config);
         let deadline = Duration::from_secs(global.timeout.map_or(20, |timeout| timeout.0.max(1)));
         Ok(Context {
-            client: Client::with_token(&endpoints, deadline, config.token()?.as_deref())?.remembering(),
+            client: Client::open(&endpoints, deadline, &config.access()?)?.remembering(),
             out: Out::new(global.output.or(config.output).unwrap_or_default(), global.color),
             consistency: if global.stale { Consistency::Stale } else { Consistency::Linearizable },
             config,

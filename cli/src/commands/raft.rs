@@ -1,13 +1,13 @@
 //! `muster raft`: what each voter says of itself, and changes of membership.
 
 use crate::args::admin::Raft;
-use crate::client::{Client, channel_to};
+use crate::client::Client;
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::view::raft::{ClockView, MemberView, PeerView, members_table, table};
 use muster_proto::v1;
 use muster_proto::v1::admin_client::AdminClient;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A node that does not answer its own status in this time is shown as down.
@@ -99,12 +99,17 @@ pub async fn status(client: &Client) -> Result<Vec<PeerView>, Failure> {
     let mut answers: BTreeMap<String, Result<v1::RaftStatusReply, String>> = BTreeMap::new();
     let mut known: BTreeMap<String, u64> = BTreeMap::new();
     for address in &asked {
-        ask_into(address, &mut answers, &mut known).await?;
+        ask_into(client, address, &mut answers, &mut known).await?;
     }
-    // Members that were not among the endpoints.
+    let answered: BTreeSet<u64> = answers.values().flatten().map(|reply| reply.id).collect();
+    // Members that were not among the endpoints. Where machines have an endpoint of their own, it is that one which members know of each other.
     for address in known.keys().cloned().collect::<Vec<_>>() {
-        if !answers.contains_key(&address) {
-            ask_into(&address, &mut answers, &mut known).await?;
+        match known.get(&address) {
+            Some(id) if client.is_secure() && !answered.contains(id) => {
+                answers.insert(address, Err("not asked: give its endpoint with --endpoints".to_owned()));
+            }
+            _ if client.is_secure() || answers.contains_key(&address) => {}
+            _ => ask_into(client, &address, &mut answers, &mut known).await?,
         }
     }
     // The leader measures the clocks of the others.
@@ -134,11 +139,12 @@ pub async fn status(client: &Client) -> Result<Vec<PeerView>, Failure> {
 }
 
 async fn ask_into(
+    client: &Client,
     address: &str,
     answers: &mut BTreeMap<String, Result<v1::RaftStatusReply, String>>,
     known: &mut BTreeMap<String, u64>,
 ) -> Result<(), Failure> {
-    let answer = ask(address).await?;
+    let answer = ask(client, address).await?;
     if let Ok(reply) = &answer {
         known.extend(reply.members.iter().map(|member| (member.address.clone(), member.id)));
     }
@@ -150,8 +156,8 @@ async fn ask_into(
 ///
 /// # Errors
 /// When the address is none.
-pub async fn ask(address: &str) -> Result<Result<v1::RaftStatusReply, String>, Failure> {
-    let mut admin = AdminClient::new(channel_to(address)?);
+pub async fn ask(client: &Client, address: &str) -> Result<Result<v1::RaftStatusReply, String>, Failure> {
+    let mut admin = AdminClient::new(client.connect(address)?);
     Ok(match tokio::time::timeout(ANSWER_MAX, admin.raft_status(v1::RaftStatusRequest {})).await {
         Ok(Ok(reply)) => Ok(reply.into_inner()),
         Ok(Err(status)) => Err(status.message().to_owned()),

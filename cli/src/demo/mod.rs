@@ -70,7 +70,7 @@ async fn play(args: &Demo, folder: &Path) -> Result<(), Failure> {
     let say = Narrator::new();
     say.text("muster demo: three voters, two shards, 64 nodes of 8 h100 (512 GPUs); real processes, real kills\n")?;
     let stage = Stage::start(folder).await?;
-    let client = Client::new(stage.endpoints(), CALL_MAX)?;
+    let client = stage.client(CALL_MAX)?;
     say.line(&format!("the cluster is ready: {}", stage.words(&client).await?))?;
     let result = act(args, folder, &say, &stage, &client).await;
     if result.is_err() {

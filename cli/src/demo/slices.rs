@@ -8,7 +8,6 @@ use super::narrator::Narrator;
 use super::sharers::{self, Sharers, cancel, failed};
 use super::stage::Stage;
 use super::{CALL_MAX, workload};
-use crate::client::Client;
 use crate::commands::submit::submit;
 use crate::commands::{fleet, now_ms};
 use crate::failure::Failure;
@@ -50,7 +49,7 @@ pub(super) async fn show(say: &Narrator, folder: &Path) -> Result<Option<Slices>
 }
 
 async fn play(say: &Narrator, stage: &Stage) -> Result<Slices, Failure> {
-    let client = &Client::new(stage.endpoints(), CALL_MAX)?;
+    let client = &stage.client(CALL_MAX)?;
     let folder = stage.node_folder("node-0000")?.join("gpu-double");
     let driver = Faults::open(&folder).map_err(failed)?;
     let both = vec![workload::slice("slice-a"), workload::slice("slice-b")];

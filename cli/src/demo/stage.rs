@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::commands::fleet::all_cells;
 use crate::commands::raft;
+use crate::config::Config;
 use crate::dev::file::{DevFile, RunningRole};
 use crate::dev::folder::Folder;
 use crate::failure::Failure;
@@ -100,6 +101,15 @@ impl Stage {
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// A client of it, with what its configuration says of who proves what.
+    ///
+    /// # Errors
+    /// When the configuration cannot be read.
+    pub fn client(&self, deadline: Duration) -> Result<Client, Failure> {
+        let config = Config::load(Some(&Folder::open(&self.folder.join("dev"))?.config()))?;
+        Client::open(&self.endpoints, deadline, &config.access()?)
     }
 
     /// Its control nodes.

@@ -69,6 +69,24 @@ impl Folder {
         write().map_err(|error| Failure::io(format!("writing {}", self.token().display()), error))
     }
 
+    /// The key and certificate of one process, or of the root.
+    #[must_use]
+    pub fn identity(&self, name: &str) -> PathBuf {
+        self.0.join("identities").join(name)
+    }
+
+    /// Those of the simulated hosts, each in a folder of its name.
+    #[must_use]
+    pub fn node_identities(&self) -> PathBuf {
+        self.identity("nodes")
+    }
+
+    /// The roots by which control nodes prove themselves.
+    #[must_use]
+    pub fn roots(&self) -> PathBuf {
+        self.identity("ca").join("roots.pem")
+    }
+
     /// What the simulated hosts are like.
     #[must_use]
     pub fn node_spec(&self) -> PathBuf {

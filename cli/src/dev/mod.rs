@@ -4,8 +4,10 @@
 //! its jobs; a cluster is bootstrapped once; two supervisors never share a folder; nothing is left behind by Ctrl-C.
 
 pub mod child;
+mod close;
 pub mod file;
 pub mod folder;
+pub mod identities;
 pub mod plan;
 pub mod ports;
 pub mod ready;
@@ -65,7 +67,15 @@ pub fn run(args: &Dev) -> Result<(), Failure> {
 async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest: Duration) -> Result<(), Failure> {
     let began = Instant::now();
     let endpoints = plan::endpoints(&settings, ports);
-    let config = Config { endpoints: endpoints.clone(), tenant: Some(FIRST_TENANT.to_owned()), ..Config::default() };
+    if settings.secured {
+        identities::make(folder, &settings).await?;
+    }
+    let config = Config {
+        endpoints: endpoints.clone(),
+        tenant: Some(FIRST_TENANT.to_owned()),
+        roots_file: settings.secured.then(|| folder.roots()),
+        ..Config::default()
+    };
     folder.write_config(&config)?;
     note(&format!("muster dev: starting {}", settings.words()));
 
@@ -118,11 +128,14 @@ async fn attend(
         config.token_file = Some(folder.token());
         folder.write_config(&config)?;
     }
-    let client = &Client::with_token(&config.endpoints, CALL_MAX, token.as_deref())?;
+    let client = &Client::open(&config.endpoints, CALL_MAX, &config.access()?)?;
     ready::wait(client, settings, began).await;
     if !settings.bootstrapped {
         let tenant = v1::TenantEdit { path: FIRST_TENANT.to_owned(), ..Default::default() };
         tenants::apply(client, TreeFile { edits: vec![tenant], half_life_s: None }, false, false).await?;
+        if settings.secured && token.is_some() {
+            close::close(client).await?;
+        }
         settings.bootstrapped = true;
         settings.save(folder)?;
     }

@@ -29,6 +29,14 @@ pub fn endpoints(settings: &Settings, ports: &Ports) -> Vec<String> {
     (1..=settings.voters).map(|id| local(ports.control(id))).collect()
 }
 
+/// Where machines reach them.
+fn for_machines(settings: &Settings, ports: &Ports) -> Vec<String> {
+    match settings.secured {
+        true => (1..=settings.voters).map(|id| local(ports.control_machines(id))).collect(),
+        false => endpoints(settings, ports),
+    }
+}
+
 fn local(port: u16) -> String {
     format!("127.0.0.1:{port}")
 }
@@ -46,9 +54,9 @@ pub fn roles(folder: &Folder, settings: &Settings, ports: &Ports) -> Result<Vec<
         settings.gpus_per_node * 256,
     );
     folder.replace(&folder.node_spec(), node.as_bytes())?;
-    let all = endpoints(settings, ports);
+    let all = for_machines(settings, ports);
     let controls = (1..=settings.voters).map(|id| control(folder, settings, ports, id, &all));
-    let shards = (1..=settings.shards).map(|number| shard(settings, ports, number, &all));
+    let shards = (1..=settings.shards).map(|number| shard(folder, settings, ports, number, &all));
     let agents = (1..=settings.agents).map(|number| agent(folder, settings, ports, number, &all));
     Ok(controls.chain(shards).chain(agents).collect())
 }
@@ -67,6 +75,10 @@ fn control(folder: &Folder, settings: &Settings, ports: &Ports, id: u32, all: &[
         ("--listen", endpoint.clone()),
         ("--http", http.clone()),
     ];
+    if settings.secured {
+        pairs.push(("--listen-machines", local(ports.control_machines(id))));
+        pairs.push(("--identity", folder.identity(&format!("control-{id}")).display().to_string()));
+    }
     // Once the cluster is there, the option is left out: a lost folder must not become a cluster of its own.
     if !settings.bootstrapped {
         pairs.extend(all.iter().zip(1..).map(|(endpoint, id): (_, u32)| ("--bootstrap", format!("{id}={endpoint}"))));
@@ -81,15 +93,18 @@ fn control(folder: &Folder, settings: &Settings, ports: &Ports, id: u32, all: &[
     }
 }
 
-fn shard(settings: &Settings, ports: &Ports, number: u32, all: &[String]) -> RolePlan {
+fn shard(folder: &Folder, settings: &Settings, ports: &Ports, number: u32, all: &[String]) -> RolePlan {
     let name = format!("shard-{number}");
     let http = local(ports.shard_http(number));
-    let pairs = [
+    let mut pairs = vec![
         ("--name", name.clone()),
         ("--shards-expected", settings.shards.to_string()),
         ("--endpoints", all.join(",")),
         ("--http", http.clone()),
     ];
+    if settings.secured {
+        pairs.push(("--identity", folder.identity(&name).display().to_string()));
+    }
     RolePlan { name, role: "shard", arguments: arguments(&["shard"], &pairs), endpoint: None, http, nodes: Vec::new() }
 }
 
@@ -124,6 +139,9 @@ fn agent(folder: &Folder, settings: &Settings, ports: &Ports, number: u32, all: 
         ("--http", http.clone()),
     ];
     let mut arguments_of = pairs.to_vec();
+    if settings.secured {
+        arguments_of.push(("--identity", folder.node_identities().display().to_string()));
+    }
     if let Some(nodes) = settings.nvlink_domain {
         arguments_of.push(("--nvlink-domain", nodes.to_string()));
     }

@@ -71,13 +71,20 @@ impl Ports {
     fn free(&self, settings: &Settings) -> bool {
         let controls = (1..=settings.voters).map(|id| self.control(id));
         let pages = (1..=settings.voters).map(|id| self.control_http(id));
-        controls.chain(pages).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok())
+        let machines = (1..=settings.voters).map(|id| self.control_machines(id));
+        controls.chain(pages).chain(machines).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok())
     }
 
     /// Where control node `id` (from 1) serves.
     #[must_use]
     pub fn control(&self, id: u32) -> u16 {
         self.base + id as u16 - 1
+    }
+
+    /// Where it serves machines, if they prove who they are.
+    #[must_use]
+    pub fn control_machines(&self, id: u32) -> u16 {
+        self.base + 4 + id as u16
     }
 
     /// Its health page.

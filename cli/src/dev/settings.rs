@@ -51,6 +51,9 @@ pub struct Settings {
     /// The control node that all agents dial; any when absent.
     #[serde(default)]
     pub sessions_on: Option<u32>,
+    /// Connections are encrypted, and machines prove who they are. Clusters of before were not.
+    #[serde(default)]
+    pub secured: bool,
     /// Grows when the hosts' tasks were ended with the cluster.
     pub boot: u64,
     /// The voters are a cluster.
@@ -113,9 +116,14 @@ impl Settings {
                 _ => args.task_writes.clone(),
             },
             sessions_on: args.sessions_on.or(before.and_then(|b| b.sessions_on)),
+            secured: before.map_or(!args.plaintext, |b| b.secured),
             boot: before.map_or(0, |b| b.boot),
             bootstrapped: before.is_some_and(|b| b.bootstrapped),
         };
+        if settings.secured && args.plaintext {
+            let problem = "the cluster in the data folder is encrypted";
+            return Err(Failure::field("plaintext", problem, "leave it out, or give another --data"));
+        }
         settings.check(before)?;
         Ok(settings)
     }

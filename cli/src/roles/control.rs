@@ -6,7 +6,8 @@ use crate::recovery;
 use crate::roles::{self, http, told_to_stop};
 use anyhow::{Context, bail};
 use muster_control_server::consensus::AdminError;
-use muster_control_server::{ControlConfig, ControlNode, HistoryConfig};
+use muster_control_server::{ControlConfig, ControlNode, HistoryConfig, Machines};
+use muster_runtime::pki::AnyUnderRoot;
 use muster_runtime::real;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +26,14 @@ pub fn run(args: &Control) -> Result<(), Failure> {
         let problem = format!("does not contain this node, {}", args.id);
         return Err(Failure::field("bootstrap", problem, "give all voters of the new cluster, this node included"));
     }
+    if args.common.identity.is_some() && args.listen_machines.is_none() {
+        let problem = "is missing beside --identity";
+        return Err(Failure::field(
+            "listen-machines",
+            problem,
+            "give the address for control nodes, shards and agents",
+        ));
+    }
     if args.keep_jobs.0 < KEEP_JOBS_S_MIN {
         let problem = format!("is {} s", args.keep_jobs.0);
         return Err(Failure::field("keep-jobs", problem, "use 1h or more: clients read how a job ended after its end"));
@@ -35,12 +44,16 @@ pub fn run(args: &Control) -> Result<(), Failure> {
 async fn serve(args: &Control) -> anyhow::Result<()> {
     descriptors()?;
     let round_trip = Duration::from_millis(args.wan_rtt);
-    let host = real::far_host(format!("control-{}", args.id), &args.data, round_trip);
-    let advertise = args.advertise.clone().unwrap_or_else(|| args.listen.clone());
+    let identity = args.common.identity.as_deref();
+    let host = real::identified_host(format!("control-{}", args.id), &args.data, round_trip, identity);
+    let machines = args.listen_machines.clone();
+    let advertise = args.advertise.clone().or_else(|| machines.clone()).unwrap_or_else(|| args.listen.clone());
+    // Who may act as which machine is judged on each call, by the replicated state.
+    let machines = machines.map(|listen| Machines { listen, admit: Arc::new(AnyUnderRoot) });
     let history = HistoryConfig { keep_ms: args.keep_jobs.0.saturating_mul(1_000), keep_max: args.keep_jobs_max };
     let usual = ControlConfig::new(args.id, advertise);
     let consensus = usual.consensus.clone().far(args.wan_rtt);
-    let config = ControlConfig { listen: args.listen.clone(), history, consensus, ..usual };
+    let config = ControlConfig { listen: args.listen.clone(), machines, history, consensus, ..usual };
     let node = Arc::new(ControlNode::start(host, config).await.context("starting the control node")?);
     let watched = node.clone();
     let health =

@@ -141,7 +141,11 @@ async fn start(
     endpoints: Vec<String>,
 ) -> anyhow::Result<Agent> {
     let data = args.data().context("finding the data folder")?.join(&host.name);
-    let machine = real::host(&host.name, &data);
+    // Several simulated nodes have an identity each.
+    let identity = args.common.identity.as_ref();
+    let identity =
+        identity.map(|folder| if args.simulate.is_some() { folder.join(&host.name) } else { folder.clone() });
+    let machine = real::identified_host(&host.name, &data, Duration::ZERO, identity.as_deref());
     let cards = gpus::open(args, host, &data, &machine, boot_id).await?;
     let executor: Arc<dyn Executor> = if args.virtual_tasks {
         Arc::new(VirtualMachine::new(machine.clock.clone(), false))
@@ -178,6 +182,7 @@ async fn start(
         kernel_log: cards.kernel_log,
     };
     let config = AgentConfig {
+        transport: args.common.transport(),
         usage_period,
         health,
         proofs: isolation.proofs,

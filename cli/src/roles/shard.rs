@@ -6,6 +6,7 @@ use crate::roles::{self, http, told_to_stop};
 use muster_runtime::real;
 use muster_scheduler_server::{MovesConfig, Shard, ShardConfig};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Runs until it is told to stop.
 ///
@@ -18,11 +19,13 @@ pub fn run(args: &Args, endpoints: Vec<String>) -> Result<(), Failure> {
 async fn serve(args: &Args, endpoints: Vec<String>) -> anyhow::Result<()> {
     let name = args.name.clone().unwrap_or_else(|| "shard".to_owned());
     // A shard keeps nothing: its folder is never made.
-    let host = real::host(name.clone(), std::env::temp_dir().join("muster-shard"));
+    let folder = std::env::temp_dir().join("muster-shard");
+    let host = real::identified_host(name.clone(), folder, Duration::ZERO, args.common.identity.as_deref());
+    let transport = args.common.transport();
     let every_ms = args.plan_every.map_or(60_000, |every| every.0.saturating_mul(1_000));
     let moves = args.plan_moves.map(|share_percent| MovesConfig { share_percent, every_ms });
     let expected = args.shards_expected as usize;
-    let config = ShardConfig { shards_expected: expected, moves, ..ShardConfig::new(name, endpoints) };
+    let config = ShardConfig { transport, shards_expected: expected, moves, ..ShardConfig::new(name, endpoints) };
     let shard = Arc::new(Mutex::new(Some(Shard::start(&host, config)?)));
     let watched = shard.clone();
     let health = move || match running(&watched).as_ref().map(|shard| shard.status().revision) {

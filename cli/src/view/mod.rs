@@ -7,6 +7,7 @@ pub mod access;
 pub mod allocation;
 pub mod attempt;
 pub mod by_resource;
+pub mod ca;
 pub mod classes;
 pub mod detail;
 pub mod devices;

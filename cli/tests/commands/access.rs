@@ -25,7 +25,7 @@ fn as_nobody(dev: &Dev, args: &[&str]) -> Said {
 #[test]
 fn a_closed_cluster_judges_every_call_and_goes_on_with_its_jobs() {
     // Whoever starts it is admin of everything for some hours, by a session that its configuration names.
-    let dev = Dev::start(&["--nodes", "1"]);
+    let dev = Dev::start(&["--nodes", "1", "--plaintext"]);
     let before = dev.ok(&["submit", "--gpus", "1", "--", "sleep", "60"]);
     dev.until(&before, &["running"]);
     let refused = dev.refused(&["access", "close"], 2, &["nobody would be admin", "muster grant add user:NAME admin"]);

@@ -152,7 +152,16 @@ pub(crate) fn path_with(folder: &Path) -> String {
 pub(crate) fn alone(args: &[&str], home: &Path) -> Command {
     let mut command = Command::new(MUSTER);
     command.args(args).stdin(Stdio::null()).env("HOME", home);
-    for name in ["MUSTER_ENDPOINTS", "MUSTER_CONFIG", "MUSTER_USER", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "COLUMNS"] {
+    for name in [
+        "MUSTER_ENDPOINTS",
+        "MUSTER_CONFIG",
+        "MUSTER_ROOTS_FILE",
+        "MUSTER_TOKEN_FILE",
+        "MUSTER_USER",
+        "XDG_CONFIG_HOME",
+        "XDG_CACHE_HOME",
+        "COLUMNS",
+    ] {
         command.env_remove(name);
     }
     command

@@ -1,6 +1,6 @@
 //! Several endpoints of which one hangs: it costs little once, and nothing afterwards.
 
-use crate::common::{Dev, Said, alone};
+use crate::common::{Dev, Said};
 use std::net::TcpListener;
 
 #[test]
@@ -14,7 +14,7 @@ fn an_endpoint_that_hangs_is_passed_by_and_remembered() {
     let home = tempfile::tempdir().expect("a folder");
     let asked = |timeout: &str| -> Said {
         let args = ["--endpoints", &both, "--timeout", timeout, "nodes", "-o", "json"];
-        alone(&args, home.path()).output().expect("muster").into()
+        dev.command(&args).env("HOME", home.path()).output().expect("muster").into()
     };
     let connections = || std::iter::from_fn(|| hanging.accept().ok()).count();
 

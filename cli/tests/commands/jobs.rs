@@ -8,7 +8,8 @@ use std::process::Stdio;
 
 /// A cluster of one node of eight cards: two jobs of alice's hold it, and others wait.
 fn busy() -> (Dev, Vec<String>) {
-    let dev = Dev::start(&["--nodes", "1"]);
+    // In a cluster that asks who calls, jobs belong to that user alone.
+    let dev = Dev::start(&["--nodes", "1", "--plaintext"]);
     let tree = dev.file("tree.yaml", "dev: {teams: {small: {max: {h100: 1}}, other: {}}}\n");
     dev.ok(&["tenants", "apply", "-f", &tree]);
     let submit = |args: &[&str]| dev.ok(&[&["submit"], args, &["--", "sleep", "600"]].concat());
@@ -69,7 +70,7 @@ fn a_watched_list_comes_again_until_its_reader_goes() {
 
 #[test]
 fn one_job_says_what_was_asked_and_where_it_runs_and_ran() {
-    let dev = Dev::start(&["--nodes", "2"]);
+    let dev = Dev::start(&["--nodes", "2", "--plaintext"]);
     let id = dev.ok(&[
         "submit",
         "--gpus",

@@ -10,6 +10,7 @@ mod endpoints;
 mod fleet;
 mod guides;
 mod half_life;
+mod identities;
 mod jobs;
 mod moves;
 #[path = "../support/pages.rs"]

@@ -150,7 +150,7 @@ fn edits_that_would_break_a_law_say_what_would_have_to_give_and_a_tenant_moves_w
     assert_eq!(dev.run(&["job", &running, "-o", "json"]).json()["tenant"], "applied/language");
     let used = |path: &str| dev.run(&["tenants", "list", path, "-o", "json"]).json()[0]["used"]["gpus"]["h100"].clone();
     assert_eq!((used("research"), used("applied")), (serde_json::Value::Null, serde_json::json!(6.0)));
-    dev.refused(&["submit", "--tenant", "research/nlp", "--gpus", "1", "--", "true"], 2, &["research/nlp"]);
+    dev.refused(&["submit", "--tenant", "research/nlp", "--gpus", "1", "--", "true"], 3, &["research/nlp"]);
 
     // The waiting job starts under the new name when the running one goes.
     dev.ok(&["cancel", &running]);

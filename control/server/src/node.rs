@@ -14,7 +14,7 @@ use crate::leases::renewals::{Carrier, Renewals};
 use crate::recovery::{self, RecoveryError};
 use crate::services::{self, App};
 use crate::sessions::{Hub, SessionConfig, dispatch};
-use muster_runtime::pki::Admit;
+use muster_runtime::pki::{Admit, Role};
 use muster_runtime::{Admission, DiskError, Host, NetError, Serving, Transport};
 use std::fmt;
 use std::sync::Arc;
@@ -113,7 +113,8 @@ impl ControlNode {
     /// [`StartError`], above all when the stores cannot be trusted or the address is taken.
     pub async fn start(host: Host, config: ControlConfig) -> Result<ControlNode, StartError> {
         let transport = if config.machines.is_some() { Transport::Mutual } else { Transport::Plain };
-        host.prepare(transport, config.machines.as_ref().map(|machines| Arc::clone(&machines.admit)))?;
+        let pins = config.machines.as_ref().map(|machines| Arc::clone(&machines.admit));
+        host.prepare(transport, &Role::Control(config.consensus.id), pins)?;
         let consensus = ConsensusConfig { transport, ..config.consensus.clone() };
         let consensus = Consensus::open(host.clone(), consensus).await?;
         let leader_leases = LeaderLeases::new(consensus.clone(), config.leases.clone(), config.history);

@@ -9,6 +9,7 @@ use muster_model::ids::{Epoch, NodeId};
 use muster_model::node::Withheld;
 use muster_node_core::Stamp;
 use muster_runtime::Host;
+use muster_runtime::pki::Role;
 use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -46,7 +47,7 @@ impl Agent {
         if config.endpoints.is_empty() {
             return Err(AgentError::NoEndpoint);
         }
-        host.prepare(config.transport, None)?;
+        host.prepare(config.transport, &Role::Node(config.spec.name.clone()), None)?;
         let gpus = config.gpus.cards().await?;
         let mut spec = config.spec.clone();
         if spec.gpus.is_empty() {

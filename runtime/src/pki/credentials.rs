@@ -21,8 +21,8 @@ pub const ROOTS_MAX: usize = 8;
 /// The largest of these files.
 const FILE_BYTES_MAX: usize = 64 << 10;
 
-const KEY_TAG: &str = "PRIVATE KEY";
-const CERTIFICATE_TAG: &str = "CERTIFICATE";
+pub(super) const KEY_TAG: &str = "PRIVATE KEY";
+pub(super) const CERTIFICATE_TAG: &str = "CERTIFICATE";
 
 /// Asked once for each connection, when the chain, the name and the dates are right: whether the key is pinned to the name. It must
 /// answer at once, from memory.
@@ -114,6 +114,16 @@ impl Roots {
         &self.certificates
     }
 
+    /// These and those of `other`, each once.
+    ///
+    /// # Errors
+    /// When they are too many, or not all of one cluster.
+    pub fn and(&self, scheme: &dyn Scheme, other: &Roots) -> Result<Roots, PkiError> {
+        let mut certificates = self.certificates.clone();
+        certificates.extend(other.certificates.iter().filter(|root| !self.certificates.contains(root)).cloned());
+        Roots::new(scheme, certificates)
+    }
+
     /// The fingerprints by which people and joining machines know them.
     #[must_use]
     pub fn fingerprints(&self) -> Vec<String> {
@@ -187,6 +197,17 @@ impl Credentials {
         Credentials { own: None, roots, pins: None }
     }
 
+    /// The same machine, which trusts these roots and no others.
+    ///
+    /// # Errors
+    /// When its chain does not lead to one of them.
+    pub fn trusting(&self, scheme: &dyn Scheme, roots: Roots) -> Result<Self, PkiError> {
+        match &self.own {
+            Some(own) => Credentials::machine(scheme, own.key.clone(), own.chain.clone(), roots),
+            None => Ok(Credentials::anonymous(roots)),
+        }
+    }
+
     /// The same, where whoever is dialled is looked up, too: a control node's.
     #[must_use]
     pub fn with_pins(self, pins: Arc<dyn Admit>) -> Self {
@@ -197,6 +218,12 @@ impl Credentials {
     #[must_use]
     pub fn name(&self) -> Option<&MachineName> {
         self.own.as_ref().map(|own| &own.presented.name)
+    }
+
+    /// The key of the machine, if it has one: for a new certificate of the same key.
+    #[must_use]
+    pub fn key(&self) -> Option<&SecretKey> {
+        self.own.as_ref().map(|own| &own.key)
     }
 
     /// What others see of the machine.
@@ -252,13 +279,13 @@ impl Credentials {
     }
 }
 
-struct Block {
-    tag: String,
-    content: Vec<u8>,
+pub(super) struct Block {
+    pub(super) tag: String,
+    pub(super) content: Vec<u8>,
 }
 
 impl Block {
-    fn certificate(self, file: &'static str) -> Result<Certificate, PkiError> {
+    pub(super) fn certificate(self, file: &'static str) -> Result<Certificate, PkiError> {
         match self.tag == CERTIFICATE_TAG {
             true => Certificate::from_bytes(self.content),
             false => {
@@ -269,12 +296,12 @@ impl Block {
 }
 
 /// The blocks of a PEM file, in order.
-fn blocks(file: &'static str, text: &[u8]) -> Result<Vec<Block>, PkiError> {
+pub(super) fn blocks(file: &'static str, text: &[u8]) -> Result<Vec<Block>, PkiError> {
     bounded("a file of certificates", text, FILE_BYTES_MAX)?;
     let parsed = pem::parse_many(text).map_err(|error| PkiError::File { file, why: error.to_string() })?;
     Ok(parsed.into_iter().map(|block| Block { tag: block.tag().to_owned(), content: block.into_contents() }).collect())
 }
 
-fn armoured(tag: &str, content: &[u8]) -> String {
+pub(super) fn armoured(tag: &str, content: &[u8]) -> String {
     pem::encode(&pem::Pem::new(tag, content))
 }

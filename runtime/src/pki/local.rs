@@ -2,9 +2,10 @@
 //!
 //! In production the root is offline and each issuer is at its own control node; what is signed is the same.
 
-use super::authority::{new_root, sign_issuer, sign_machine};
+use super::authority::{new_root, sign_issuer};
 use super::credentials::{Credentials, Roots};
 use super::error::PkiError;
+use super::kept::issue;
 use super::name::{MachineName, Role, Subject};
 use super::scheme::{Authority, Scheme};
 use std::collections::BTreeMap;
@@ -74,10 +75,7 @@ impl LocalAuthorities {
             None => self.issuers.values().next(),
         };
         let issuer = issuer.ok_or_else(|| PkiError::certificate(format_args!("there is no issuer for {name}")))?;
-        let key = self.scheme.new_key()?;
-        let request = self.scheme.request(&key, &Subject::Machine(name.clone()))?;
-        let certificate = sign_machine(&*self.scheme, issuer, &request, &name, self.now_ms)?;
-        Credentials::machine(&*self.scheme, key, vec![certificate, issuer.certificate().clone()], roots)
+        issue(&*self.scheme, issuer, roots, (&name, self.scheme.new_key()?), self.now_ms)
     }
 
     /// Credentials of somebody without an identity.

@@ -9,6 +9,7 @@ mod clock;
 mod credentials;
 mod error;
 mod judge;
+mod kept;
 mod local;
 mod name;
 mod scheme;
@@ -24,6 +25,7 @@ pub(crate) use credentials::{Own, ask};
 pub use error::PkiError;
 pub(crate) use error::bounded;
 pub use judge::{Accepted, GRACE_MS, Judging, NotAdmitted, OutOfDate, PeerIdentity, Pin, Refusal, Wanted, judge};
+pub use kept::{ISSUER_FILE, ROOT_FILE, issue};
 pub use local::LocalAuthorities;
 pub use name::{CLUSTER_BYTES_MAX, MACHINE_BYTES_MAX, MachineName, Role, Subject};
 pub use scheme::{

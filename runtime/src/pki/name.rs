@@ -59,6 +59,14 @@ impl MachineName {
         &self.role
     }
 
+    /// Another machine of the same cluster.
+    ///
+    /// # Errors
+    /// As [`MachineName::new`].
+    pub fn as_role(&self, role: Role) -> Result<MachineName, PkiError> {
+        MachineName::new(self.cluster.clone(), role)
+    }
+
     /// Its id, if it is a control node.
     #[must_use]
     pub fn control_id(&self) -> Option<u64> {

@@ -124,7 +124,11 @@ fn check(endpoint: &str) -> Result<(&str, u16), NetError> {
     Ok((host, port))
 }
 
-async fn connect(trust: Arc<TrustStore>, to: http::Uri, expect: Expect) -> std::io::Result<TokioIo<tls::Dialled>> {
+pub(super) async fn connect(
+    trust: Arc<TrustStore>,
+    to: http::Uri,
+    expect: Expect,
+) -> std::io::Result<TokioIo<tls::Dialled>> {
     // IPv6 addresses come in brackets.
     let host = to.host().unwrap_or_default().trim_matches(['[', ']']);
     let stream = TcpStream::connect((host, to.port_u16().unwrap_or_default())).await?;

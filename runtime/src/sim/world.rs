@@ -181,6 +181,7 @@ impl SimWorld {
                 trust,
             }),
             disk: Arc::new(SimDisk { trace: world.trace.clone(), state: slot.disk.clone(), life }),
+            identity: Arc::clone(&files),
             files,
             chance,
             heavy: Arc::new(InPlace),

@@ -23,6 +23,7 @@ use control::Control;
 use leases::Leases;
 use muster_model::{CellId, Epoch};
 use muster_runtime::Host;
+use muster_runtime::pki::Role;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,7 +63,7 @@ impl Shard {
     /// When no endpoint is given or one cannot be one, or the shard is to show credentials and has none.
     pub fn start(host: &Host, config: ShardConfig) -> Result<Shard, StartError> {
         config.check()?;
-        host.prepare(config.transport, None)?;
+        host.prepare(config.transport, &Role::Shard(config.name_prefix.clone()), None)?;
         let name = format!("{}-{}", config.name_prefix, &host.chance.token()[..8]);
         let stop = CancellationToken::new();
         let leases = Arc::new(Leases::default());

@@ -1,0 +1,60 @@
+//! Identities of a development cluster: its root, an issuer for each control node, and a folder for each process and simulated host.
+//!
+//! What must stay true: identities outlive the processes, and are renewed long before they expire; nobody but the user who runs the cluster reads them.
+
+use super::folder::Folder;
+use super::settings::Settings;
+use crate::commands::ca::{make_control, make_machine, make_root, valid_until_ms};
+use crate::commands::now_ms;
+use crate::failure::Failure;
+use futures::StreamExt;
+use futures::stream;
+use muster_runtime::pki::{MACHINE_LIFE_MS, Role};
+use std::path::Path;
+
+/// The name of such a cluster in the names of its machines.
+const CLUSTER: &str = "dev";
+/// Folders that are written at once: each waits for the disk.
+const AT_ONCE: usize = 32;
+
+/// Makes what is missing, and renews what is past a third of its life.
+///
+/// # Errors
+/// When the folder cannot be written, or something else is in it.
+pub async fn make(folder: &Folder, settings: &Settings) -> Result<(), Failure> {
+    let ca = folder.identity("ca");
+    if !folder.roots().is_file() {
+        make_root(CLUSTER, &ca).await?;
+    }
+    for id in 1..=settings.voters {
+        let to = folder.identity(&format!("control-{id}"));
+        if is_due(&to)? {
+            make_control(u64::from(id), &ca, &to).await?;
+        }
+    }
+    let issuer = folder.identity("control-1");
+    let shards = (1..=settings.shards).map(|number| format!("shard-{number}"));
+    let shards = shards.map(|name| (folder.identity(&name), Role::Shard(name)));
+    let nodes = (0..settings.nodes).map(|index| format!("node-{index:04}"));
+    let nodes = nodes.map(|name| (folder.node_identities().join(&name), Role::Node(name)));
+    let mut making = stream::iter(shards.chain(nodes))
+        .map(|(to, role)| {
+            let issuer = issuer.clone();
+            async move {
+                if is_due(&to)? {
+                    make_machine(role, &issuer, &to).await?;
+                }
+                Ok::<_, Failure>(())
+            }
+        })
+        .buffer_unordered(AT_ONCE);
+    while let Some(made) = making.next().await {
+        made?;
+    }
+    Ok(())
+}
+
+fn is_due(folder: &Path) -> Result<bool, Failure> {
+    let until_ms = valid_until_ms(folder)?;
+    Ok(until_ms.is_none_or(|until_ms| until_ms < now_ms() + MACHINE_LIFE_MS * 2 / 3))
+}
