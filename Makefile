@@ -9,11 +9,12 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/muster/target
 # What muster-chaos is told: names of experiments, --rounds N, --seconds N, --short, --minutes N.
 CHAOS ?=
 
-.PHONY: help demo test chaos check bench setup build release
+.PHONY: help demo test attack chaos check bench setup build release
 
 help:
 	@echo 'make demo    three voters, two shards, 64 simulated nodes, real processes, real kills; ends by itself'
 	@echo 'make test    every test, with one closing line'
+	@echo 'make attack  attempts to get past isolation, roles and certificates, each of which must fail; root tries all of them'
 	@echo 'make chaos   the real command under kills, power loss, bad links, clocks and disks; needs root, says what it skips'
 	@echo 'make check   format, lints, layers, tidiness'
 	@echo 'make bench   measurements of this machine'
@@ -34,6 +35,10 @@ demo: build
 test: setup
 	cargo build --locked -p muster -p muster-gpu-double
 	@cargo run --quiet --locked -p muster-xtask -- test --locked
+
+# What docs/SECURITY.md lists, by its numbers. An ordinary user cannot isolate tasks fully: those attempts are skipped then, and say so.
+attack: build
+	cargo test --locked -p muster --no-fail-fast --test commands --test nodes attempt_
 
 # Exit status 0 only if nothing is broken. Example: make chaos CHAOS='power --rounds 200'
 chaos: setup

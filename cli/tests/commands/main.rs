@@ -1,6 +1,7 @@
 //! Commands as a user types them, against a cluster of `muster dev`: what they print, to which stream, and how they end.
 
 mod access;
+mod attacks;
 mod classes;
 mod common;
 mod complete;

@@ -122,16 +122,17 @@ impl ControlNode {
         let carrier = Carrier { consensus: consensus.clone(), leader_leases: Arc::clone(&leader_leases) };
         let renewals = Renewals::start(&host, carrier, Duration::from_millis(config.leases.batch_ms));
         let stop = CancellationToken::new();
+        let denials = Denials::start(&host, consensus.clone())?;
         let hub = Hub::new(
             host.clone(),
             consensus.clone(),
+            denials.clone(),
             renewals.clone(),
             config.sessions.clone(),
             config.leases.heartbeat_ms,
             stop.clone(),
         );
         host.spawn(dispatch::run(Arc::clone(&hub)));
-        let denials = Denials::start(&host, consensus.clone())?;
         let app = App::new(
             host.clone(),
             consensus.clone(),

@@ -92,7 +92,11 @@ where
                 Either::Left(self.inner.call(request))
             }
             Err(denied) => {
-                let author = Author { from: from(&request), ..Author::default() };
+                // A machine has proved who it is, whatever it may not.
+                let machine = request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone());
+                let machine = machine.filter(|_| is_of_machines(rpc));
+                let principal = machine.map(|machine| principal_of(&machine)).unwrap_or_default();
+                let author = Author { principal, from: from(&request), ..Author::default() };
                 self.denials.note(&author, rpc.name(), format!("denied: {denied}"));
                 Either::Right(ready(Ok(refusal::denied(&denied).into_http())))
             }
@@ -131,6 +135,17 @@ fn author<B>(consensus: &Consensus, rpc: Rpc, request: &Request<B>) -> Result<Au
             is_pinned(state, &author.principal, machine)?;
             authorize(state, now_ms, &author, &ask).map(drop)
         })?;
+        if let Principal::Member(id) = author.principal
+            && is_for_members(rpc)
+            && !consensus.is_member(id)
+        {
+            let (who, rpc) = (author.principal.to_string(), rpc.name().to_owned());
+            return Err(Denied::Forbidden {
+                who,
+                rpc,
+                needs: "a control node that is a member of the cluster".to_owned(),
+            });
+        }
         return Ok(author);
     }
     let mut sent = request.headers().get_all(header::AUTHORIZATION).iter();
@@ -151,6 +166,12 @@ fn author<B>(consensus: &Consensus, rpc: Rpc, request: &Request<B>) -> Result<Au
     let now_ms = consensus.now_ms();
     let principal = consensus.read(|state, _| prove(state, now_ms, id, &hash, &from))?;
     Ok(Author { principal, credential: Some(id), from, request_sha256: None })
+}
+
+/// What a leader, or whoever serves an agent, does for members of the cluster. The calls of consensus itself come from new leaders too, whom a node that is
+/// behind does not know yet; the envelope of each says more.
+fn is_for_members(rpc: Rpc) -> bool {
+    matches!(rpc, Rpc::PeerForward | Rpc::PeerReadIndex | Rpc::PeerRenewLeases | Rpc::PeerLogs)
 }
 
 /// The machine that a certificate names.

@@ -370,6 +370,12 @@ impl Consensus {
         self.core().remove(id, replace_with).await
     }
 
+    /// Whether control node `id` is a member, as far as this node knows.
+    #[must_use]
+    pub fn is_member(&self, id: u64) -> bool {
+        self.core().replica.with_membership(|members, _| members.membership().get_node(&id).is_some())
+    }
+
     /// Where this node stands.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -55,8 +55,9 @@ impl PeerService {
         &self.core.peers
     }
 
-    async fn open<T: DeserializeOwned>(&self, payload: &[u8], taken_from_removed: bool) -> Result<T, PeerRefusal> {
-        open(&self.core, payload, taken_from_removed).await.map(|(_, body)| body)
+    /// Reads a message that removed members may not send.
+    async fn open<T: DeserializeOwned>(&self, request: &Request<Payload>) -> Result<T, PeerRefusal> {
+        open(&self.core, (&request.get_ref().data, certified(request)), false).await.map(|(_, body)| body)
     }
 
     fn reply<T: Serialize>(&self, answer: &T) -> Result<Response<Payload>, Status> {
@@ -77,8 +78,8 @@ impl PeerService {
         Ok(VoteResponse { vote: own, vote_granted: false, last_log_id: self.core.log.last() })
     }
 
-    async fn forwarded(&self, payload: &[u8]) -> Result<Result<(u64, Decided), ProposeError>, PeerRefusal> {
-        let commands: Vec<Command> = self.open(payload, false).await?;
+    async fn forwarded(&self, request: &Request<Payload>) -> Result<Result<(u64, Decided), ProposeError>, PeerRefusal> {
+        let commands: Vec<Command> = self.open(request).await?;
         if !self.core.is_leader() {
             return Ok(Err(ProposeError::NoLeader));
         }
@@ -94,8 +95,8 @@ impl PeerService {
         Ok(proposed.map(|proposed| (proposed.revision.0, proposed.decided)))
     }
 
-    async fn read_index_asked(&self, payload: &[u8]) -> Result<Result<u64, ProposeError>, PeerRefusal> {
-        let () = self.open(payload, false).await?;
+    async fn read_index_asked(&self, request: &Request<Payload>) -> Result<Result<u64, ProposeError>, PeerRefusal> {
+        let () = self.open(request).await?;
         Ok(self.reader.confirm_here().await)
     }
 
@@ -116,13 +117,14 @@ impl PeerService {
     async fn receive(
         &self,
         mut frames: Streaming<Payload>,
+        certified: Option<u64>,
     ) -> Result<Result<SnapshotResponse<u64>, PeerRefusal>, Status> {
         let head = next(&mut frames).await?;
         let (envelope, vote, meta): (Envelope, Vote, SnapshotMeta<u64, Member>) = match stored::decode(&head) {
             Ok(head) => head,
             Err(why) => return Ok(Err(PeerRefusal::Malformed { why: why.to_string() })),
         };
-        if let Err(refusal) = self.peers().admit(&envelope, true).await {
+        if let Err(refusal) = self.peers().admit(&envelope, certified, true).await {
             return Ok(Err(refusal));
         }
         let Ok(_one_at_a_time) = self.receiving.try_lock() else {
@@ -160,15 +162,20 @@ impl PeerService {
     }
 }
 
+/// The control node that the sender has proved to be, where it had to.
+fn certified<T>(request: &Request<T>) -> Option<u64> {
+    request.extensions().get::<muster_runtime::Peer>()?.identity.as_ref()?.name.control_id()
+}
+
 /// Reads a message and checks whether it may be taken.
 async fn open<T: DeserializeOwned>(
     core: &Core,
-    payload: &[u8],
+    (payload, certified): (&[u8], Option<u64>),
     taken_from_removed: bool,
 ) -> Result<(u64, T), PeerRefusal> {
     let (envelope, body): (Envelope, T) =
         stored::decode(payload).map_err(|why| PeerRefusal::Malformed { why: why.to_string() })?;
-    core.peers.admit(&envelope, taken_from_removed).await?;
+    core.peers.admit(&envelope, certified, taken_from_removed).await?;
     Ok((envelope.from, body))
 }
 
@@ -187,8 +194,8 @@ async fn append(core: &Core, rpc: AppendEntriesRequest<Types>) -> Result<AppendE
     core.raft.append_entries(rpc).await.map_err(|fatal| stopped(core, &fatal))
 }
 
-async fn append_asked(core: &Core, payload: &[u8]) -> Payload {
-    let answer = match open::<AppendEntriesRequest<Types>>(core, payload, true).await {
+async fn append_asked(core: &Core, message: (&[u8], Option<u64>)) -> Payload {
+    let answer = match open::<AppendEntriesRequest<Types>>(core, message, true).await {
         Ok((_, rpc)) => append(core, rpc).await,
         Err(refusal) => Err(refusal),
     };
@@ -207,27 +214,29 @@ async fn next(frames: &mut Streaming<Payload>) -> Result<Vec<u8>, Status> {
 #[tonic::async_trait]
 impl Peer for PeerService {
     async fn append_entries(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        Ok(Response::new(append_asked(&self.core, &request.get_ref().data).await))
+        Ok(Response::new(append_asked(&self.core, (&request.get_ref().data, certified(&request))).await))
     }
 
     type AppendsStream = BoxStream<'static, Result<Payload, Status>>;
 
     async fn appends(&self, request: Request<Streaming<Payload>>) -> Result<Response<Self::AppendsStream>, Status> {
-        let answers = stream::unfold((self.core.clone(), request.into_inner()), |(core, mut messages)| async move {
-            let message = tokio::select! {
-                biased;
-                _why = core.stop.stopped() => return None,
-                // However it ends, the other side knows and begins another.
-                message = messages.message() => message.ok()??,
-            };
-            let answer = append_asked(&core, &message.data).await;
-            Some((Ok(answer), (core, messages)))
-        });
+        let from = certified(&request);
+        let answers =
+            stream::unfold((self.core.clone(), request.into_inner()), move |(core, mut messages)| async move {
+                let message = tokio::select! {
+                    biased;
+                    _why = core.stop.stopped() => return None,
+                    // However it ends, the other side knows and begins another.
+                    message = messages.message() => message.ok()??,
+                };
+                let answer = append_asked(&core, (&message.data, from)).await;
+                Some((Ok(answer), (core, messages)))
+            });
         Ok(Response::new(answers.boxed()))
     }
 
     async fn heartbeat(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        let answer = match open::<Heartbeat>(&self.core, &request.get_ref().data, true).await {
+        let answer = match open::<Heartbeat>(&self.core, (&request.get_ref().data, certified(&request)), true).await {
             Ok((from, Heartbeat { vote })) => {
                 self.peers().compare_timing(from, request.metadata());
                 // Without entries, and after nothing in particular: it says no more than who leads.
@@ -245,7 +254,7 @@ impl Peer for PeerService {
     }
 
     async fn pre_vote(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        let answer = match open::<PreVote>(&self.core, &request.get_ref().data, false).await {
+        let answer = match open::<PreVote>(&self.core, (&request.get_ref().data, certified(&request)), false).await {
             Ok((from, asked)) => Ok(self.core.pre_vote(from, asked).await),
             Err(refusal) => Err(refusal),
         };
@@ -253,7 +262,7 @@ impl Peer for PeerService {
     }
 
     async fn vote(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        let answer = match self.open::<VoteRequest<u64>>(&request.get_ref().data, false).await {
+        let answer = match self.open::<VoteRequest<u64>>(&request).await {
             Ok(rpc) => self.voted(rpc).await,
             Err(refusal) => Err(refusal),
         };
@@ -261,15 +270,16 @@ impl Peer for PeerService {
     }
 
     async fn install_snapshot(&self, request: Request<Streaming<Payload>>) -> Result<Response<Payload>, Status> {
-        self.reply(&self.receive(request.into_inner()).await?)
+        let from = certified(&request);
+        self.reply(&self.receive(request.into_inner(), from).await?)
     }
 
     async fn forward(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        self.reply(&self.forwarded(&request.get_ref().data).await)
+        self.reply(&self.forwarded(&request).await)
     }
 
     async fn read_index(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {
-        self.reply(&self.read_index_asked(&request.get_ref().data).await)
+        self.reply(&self.read_index_asked(&request).await)
     }
 
     async fn identify(&self, request: Request<Payload>) -> Result<Response<Payload>, Status> {

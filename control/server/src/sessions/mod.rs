@@ -19,6 +19,7 @@ mod wire;
 
 use crate::api::{auth, refusal};
 use crate::consensus::Consensus;
+use crate::denials::Denials;
 use crate::leases::renewals::Renewals;
 use batcher::Batcher;
 use futures::StreamExt;
@@ -75,6 +76,7 @@ struct Entry {
 pub(crate) struct Hub {
     host: Host,
     consensus: Consensus,
+    denials: Denials,
     renewals: Renewals,
     batcher: Batcher,
     config: SessionConfig,
@@ -89,6 +91,7 @@ impl Hub {
     pub(crate) fn new(
         host: Host,
         consensus: Consensus,
+        denials: Denials,
         renewals: Renewals,
         config: SessionConfig,
         heartbeat_ms: u64,
@@ -98,6 +101,7 @@ impl Hub {
         Arc::new(Hub {
             host,
             consensus,
+            denials,
             renewals,
             batcher,
             config,

@@ -77,6 +77,9 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, author: Author, mut inbound: I
         Err(NotJoined::Gone) => return,
         Err(NotJoined::Bad(status)) => {
             tracing::warn!(session = id, %status, "an agent was refused");
+            if matches!(status.code(), tonic::Code::PermissionDenied | tonic::Code::Unauthenticated) {
+                hub.denials.note(&author, Rpc::AgentsSession.name(), format!("denied: {}", status.message()));
+            }
             let _ = out.try_send(Err(status));
             return;
         }

@@ -241,8 +241,21 @@ impl Peers {
     /// Whether a message may be taken: it is for this node on this disk, of this cluster, and from who it says it is.
     ///
     /// A node that belongs to no cluster yet joins that of the first message that names its disk.
-    pub(crate) async fn admit(&self, envelope: &Envelope, taken_from_removed: bool) -> Result<(), PeerRefusal> {
-        let checked = self.check(envelope, taken_from_removed);
+    pub(crate) async fn admit(
+        &self,
+        envelope: &Envelope,
+        certified: Option<u64>,
+        taken_from_removed: bool,
+    ) -> Result<(), PeerRefusal> {
+        let checked = match certified {
+            Some(id) if id != envelope.from => Err(PeerRefusal::Malformed {
+                why: format!(
+                    "it says that it is from control node {}, but its sender is control node {id}",
+                    envelope.from
+                ),
+            }),
+            _ => self.check(envelope, taken_from_removed),
+        };
         if let Err(refusal) = &checked {
             self.warn(envelope.from, refusal, "a message is refused");
         }

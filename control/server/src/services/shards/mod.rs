@@ -59,6 +59,7 @@ impl v1::shards_server::Shards for ShardsService {
         let (author, request) = auth::split(request);
         let v1::ReleaseRequest { shard, lease } = request;
         check_shard(&shard)?;
+        self.0.allow(&author, Rpc::ShardsRelease, About::Shard(&shard))?;
         let lease = lease.ok_or_else(|| refusal::field("lease", "is missing", "give the cell and the epoch"))?;
         let (cell, epoch) = (CellId(lease.cell), Epoch(lease.epoch));
         self.0.decide(&author, Command::ExpireCell { cell, epoch }).await?;
