@@ -1,5 +1,6 @@
 //! A Muster cluster of real processes in a temporary folder, started by `muster dev`; it dies with its value.
 
+use crate::secured;
 use anyhow::{Context, Result};
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,10 @@ impl Cluster {
         let supervisor = spawn_supervisor(muster, &folder, size, setting)?;
         let (muster, size, setting) = (muster.to_owned(), size.clone(), setting.clone());
         let cluster = Cluster { muster, size, setting, supervisor, folder, _data: data };
+        if secured::chosen() {
+            cluster.wait_told().await?;
+            secured::open(&cluster.muster, &cluster.folder)?;
+        }
         cluster.wait_ready().await?;
         Ok(cluster)
     }
@@ -121,6 +126,16 @@ impl Cluster {
         // What was measured is over: the new processes write no stamps.
         let setting = Setting { stamps: None, ..self.setting.clone() };
         self.supervisor = spawn_supervisor(&self.muster, &self.folder, &self.size, &setting)?;
+        Ok(())
+    }
+
+    /// Waits until the supervisor says that the cluster is ready.
+    async fn wait_told(&self) -> Result<()> {
+        let until = Instant::now() + self.setting.ready_within;
+        while !self.log_tail().contains("muster dev: ready") {
+            anyhow::ensure!(Instant::now() < until, "the cluster was not ready; last lines:\n{}", self.log_tail());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
         Ok(())
     }
 
@@ -209,7 +224,10 @@ impl Drop for Cluster {
 fn spawn_supervisor(muster: &Path, folder: &Path, size: &Size, setting: &Setting) -> Result<Child> {
     let log = std::fs::File::options().create(true).append(true).open(folder.with_file_name("dev.log"))?;
     let mut command = Command::new(muster);
-    command.args(["dev", "--plaintext", "--data"]).arg(folder);
+    command.args(["dev", "--data"]).arg(folder);
+    if !secured::chosen() {
+        command.arg("--plaintext");
+    }
     for (flag, value) in [
         ("--voters", size.voters),
         ("--shards", size.shards),
@@ -236,10 +254,8 @@ fn spawn_supervisor(muster: &Path, folder: &Path, size: &Size, setting: &Setting
 
 /// A lazy channel to `host:port`.
 pub fn channel(endpoint: &str) -> Result<Channel> {
-    Ok(Endpoint::from_shared(format!("http://{endpoint}"))?
-        .connect_timeout(Duration::from_millis(500))
-        .tcp_nodelay(true)
-        .connect_lazy())
+    let endpoint = Endpoint::from_shared(format!("http://{endpoint}"))?;
+    Ok(secured::channel(&endpoint.connect_timeout(Duration::from_millis(500)).tcp_nodelay(true)))
 }
 
 /// The time of issue of a call that is made now.

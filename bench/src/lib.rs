@@ -20,6 +20,7 @@ pub mod reclaim;
 pub mod scale;
 pub mod searches;
 pub mod secure;
+pub mod secured;
 pub mod stall;
 pub mod submissions;
 pub mod table;

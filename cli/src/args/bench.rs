@@ -17,6 +17,9 @@ pub struct Bench {
     /// Folder for the data of the clusters while they run; use a real disk, not a tmpfs
     #[arg(long, global = true, value_name = "DIR", default_value = ".")]
     pub under: PathBuf,
+    /// Measure clusters whose connections are encrypted, with certificates on both sides [default: clear text]
+    #[arg(long, global = true)]
+    pub secured: bool,
     /// Benchmark
     #[command(subcommand)]
     pub what: What,

@@ -29,6 +29,9 @@ pub fn run(bench: &Bench) -> Result<(), Failure> {
         What::All => &all[..],
         one => std::slice::from_ref(one),
     };
+    if bench.secured {
+        muster_bench::secured::choose();
+    }
     let out = Out::new(Format::Table, Colour::Never);
     let mut found = Vec::new();
     for what in chosen {
