@@ -99,8 +99,9 @@ pub async fn make_root(cluster: &str, to: &Path) -> Result<String, Failure> {
     })?;
     let roots = Roots::new(&X509, vec![root.certificate().clone()]).map_err(|error| folder.failed(&error))?;
     folder.make()?;
-    root.save(&*folder.files, ROOT_FILE).await.map_err(|error| folder.failed(&error))?;
+    // The key last: once it is there, all of it is.
     folder.write_roots(&roots).await?;
+    root.save(&*folder.files, ROOT_FILE).await.map_err(|error| folder.failed(&error))?;
     Ok(roots.fingerprints().join(", "))
 }
 

@@ -9,7 +9,7 @@ use crate::commands::now_ms;
 use crate::failure::Failure;
 use futures::StreamExt;
 use futures::stream;
-use muster_runtime::pki::{MACHINE_LIFE_MS, Role};
+use muster_runtime::pki::{MACHINE_LIFE_MS, ROOT_FILE, Role};
 use std::path::Path;
 
 /// The name of such a cluster in the names of its machines.
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 32;
 /// When the folder cannot be written, or something else is in it.
 pub async fn make(folder: &Folder, settings: &Settings) -> Result<(), Failure> {
     let ca = folder.identity("ca");
-    if !folder.roots().is_file() {
+    if !ca.join(ROOT_FILE).is_file() {
         make_root(CLUSTER, &ca).await?;
     }
     for id in 1..=settings.voters {

@@ -69,6 +69,10 @@ async fn supervise(folder: &Folder, mut settings: Settings, ports: &Ports, rest:
     let endpoints = plan::endpoints(&settings, ports);
     if settings.secured {
         identities::make(folder, &settings).await?;
+    } else {
+        note(
+            "muster dev: in clear text, on loopback addresses alone: every user of this machine may do everything in this cluster",
+        );
     }
     let config = Config {
         endpoints: endpoints.clone(),
