@@ -41,18 +41,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects when first used.
+    /// Connects when first used; both sides prove who they are as `access` says.
     ///
     /// # Errors
-    /// When an endpoint is not `host:port`, or there is none.
-    pub fn new(endpoints: &[String], deadline: Duration) -> Result<Self, Failure> {
-        Client::open(endpoints, deadline, &Access::default())
-    }
-
-    /// The same, where both sides prove who they are as `access` says.
-    ///
-    /// # Errors
-    /// As [`Client::new`], and when the token has characters that no token has.
+    /// When an endpoint is not `host:port`, there is none, or the token has characters that no token has.
     pub fn open(endpoints: &[String], deadline: Duration, access: &Access) -> Result<Self, Failure> {
         if endpoints.is_empty() {
             return Err(Failure::field("endpoints", "is empty", "give at least one HOST:PORT"));
@@ -92,14 +84,25 @@ impl Client {
 
     /// A client for each endpoint by itself.
     pub fn each(&self) -> impl Iterator<Item = Client> {
-        self.endpoints.iter().map(|endpoint| Client {
-            connector: self.connector.clone(),
-            endpoints: Arc::new(vec![endpoint.clone()]),
+        self.endpoints.iter().map(|endpoint| self.with_endpoint(endpoint.clone()))
+    }
+
+    /// A client of another control node, with the same proofs.
+    ///
+    /// # Errors
+    /// When it is not `host:port`.
+    pub fn of(&self, endpoint: &str) -> Result<Client, Failure> {
+        Ok(self.with_endpoint((endpoint.to_owned(), self.connect(endpoint)?)))
+    }
+
+    fn with_endpoint(&self, endpoint: (String, Channel)) -> Client {
+        Client {
+            endpoints: Arc::new(vec![endpoint]),
             current: Arc::default(),
             proven: Arc::default(),
             memory: Memory::default(),
-            deadline: self.deadline,
-        })
+            ..self.clone()
+        }
     }
 
     /// Another endpoint is asked next: this one has answered, but cannot have what is wanted.

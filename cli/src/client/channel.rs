@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::transport::{Channel as Plain, Endpoint};
 use tower::Service;
 
-/// A host that does not even accept a connection in this time is passed over.
+/// If a host does not even accept a connection in this time, the next endpoint is tried.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// How both sides prove who they are.

@@ -163,6 +163,7 @@ pub async fn make_machine(role: Role, issuer: &Path, to: &Path) -> Result<Machin
     let name = named(issuer.stated().subject.cluster(), role)?;
     let known = folder.machine()?;
     is_same(&folder, known.as_ref(), &name)?;
+    folder.make()?;
     signed(&folder, known, &issuer, roots, &name).await
 }
 
@@ -200,7 +201,6 @@ async fn signed(
     name: &MachineName,
 ) -> Result<MachineView, Failure> {
     let failed = |error: PkiError| folder.failed(&error);
-    folder.make()?;
     let roots = match folder.roots()? {
         Some(trusted) => trusted.and(&X509, &roots).map_err(failed)?,
         None => roots,
@@ -236,17 +236,15 @@ async fn trust(out: &Out, file: &Path, identity: &Path, only: bool) -> Result<()
 
 fn shown(folder: &Folder) -> Result<FolderView, Failure> {
     let roots = folder.roots()?;
-    let authorities = [ROOT_FILE, ISSUER_FILE].map(|file| Ok::<_, Failure>((file, folder.authority(file)?)));
-    let mut of = Vec::new();
-    for authority in authorities {
-        let (file, authority) = authority?;
-        of.extend(authority.map(|authority| AuthorityView::of(file, &authority)));
+    let mut authorities = Vec::new();
+    for file in [ROOT_FILE, ISSUER_FILE] {
+        authorities.extend(folder.authority(file)?.map(|authority| AuthorityView::of(file, &authority)));
     }
     // Without roots there is nothing to check a machine's certificate by.
     let machine = if roots.is_some() { folder.machine()? } else { None };
     let view = FolderView {
         machine: machine.as_ref().and_then(|machine| MachineView::of(machine, false)),
-        authorities: of,
+        authorities,
         trusts: roots.map(|roots| roots.fingerprints()).unwrap_or_default(),
     };
     match view.is_empty() {

@@ -52,8 +52,7 @@ pub async fn run(context: &Context, command: &Raft) -> Result<(), Failure> {
         Raft::Bootstrap { members: named } => {
             let (_, first) =
                 named.first().ok_or_else(|| Failure::Usage("give the voters as ID=HOST:PORT".to_owned()))?;
-            let only_first = Client::new(std::slice::from_ref(first), CATCH_UP_MAX)?;
-            members(context, bootstrap(&only_first, &named).await?)
+            members(context, bootstrap(&patient.of(first)?, &named).await?)
         }
     }
 }
@@ -103,13 +102,11 @@ pub async fn status(client: &Client) -> Result<Vec<PeerView>, Failure> {
     }
     let answered: BTreeSet<u64> = answers.values().flatten().map(|reply| reply.id).collect();
     // Members that were not among the endpoints. Where machines have an endpoint of their own, it is that one which members know of each other.
-    for address in known.keys().cloned().collect::<Vec<_>>() {
-        match known.get(&address) {
-            Some(id) if client.is_secure() && !answered.contains(id) => {
-                answers.insert(address, Err("not asked: give its endpoint with --endpoints".to_owned()));
-            }
-            _ if client.is_secure() || answers.contains_key(&address) => {}
-            _ => ask_into(client, &address, &mut answers, &mut known).await?,
+    for (address, id) in known.clone() {
+        if client.is_secure() && !answered.contains(&id) {
+            answers.insert(address, Err("not asked: give its endpoint with --endpoints".to_owned()));
+        } else if !client.is_secure() && !answers.contains_key(&address) {
+            ask_into(client, &address, &mut answers, &mut known).await?;
         }
     }
     // The leader measures the clocks of the others.

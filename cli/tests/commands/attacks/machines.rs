@@ -127,7 +127,7 @@ fn attempt_23_a_captured_shard_binds_nothing_without_a_lease_and_is_told_no_secr
             jobs += format!("{event:?}").matches("JobSpec").count();
             told.extend(event.encode_to_vec());
         }
-        assert!(jobs > 0, "it is told of jobs");
+        assert!(jobs > 0, "it receives jobs");
         assert!(
             !told.windows(SECRET.len()).any(|part| part == SECRET.as_bytes()),
             "a secret is in what shards are told"
