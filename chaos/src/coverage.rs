@@ -3,6 +3,7 @@
 
 use crate::history::History;
 use muster_control_core::events::Event;
+use muster_model::identity::{Machine, MachineStanding};
 use muster_model::ids::{CellId, NodeId};
 use muster_model::object::Key;
 use muster_model::{AllocationState, Change, EndCause, JobPhase, NodeHealth, Object, Outcome, TaskState};
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Coverage(pub BTreeMap<&'static str, u64>);
 
 /// Everything that is counted, and that enough runs of the whole system must come across.
-pub const ALL: [&str; 26] = [
+pub const ALL: [&str; 31] = [
     "agents turned away",
     "allocations bound",
     "attempts after the first",
@@ -27,6 +28,11 @@ pub const ALL: [&str; 26] = [
     "jobs failed",
     "jobs forgotten",
     "jobs timed out",
+    "keys that changed",
+    "machines enrolled with a token",
+    "machines resumed",
+    "machines suspended",
+    "machines with a copy",
     "nodes drained",
     "nodes down",
     "nodes rebooted",
@@ -49,7 +55,7 @@ impl Coverage {
         let mut coverage = Coverage::default();
         let (mut seen, mut stopping, mut boots) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
         let (mut fenced, mut visited, mut agents) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
-        let (mut pools, mut tenants) = (BTreeMap::new(), BTreeMap::new());
+        let (mut pools, mut tenants, mut machines) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut healths: BTreeMap<CellId, BTreeMap<NodeId, NodeHealth>> = BTreeMap::new();
         for line in history.exports.iter().flat_map(|log| &log.lines) {
             let unmet = matches!(&line.event, Event::Capacity { unmet, .. } if !unmet.is_empty());
@@ -107,6 +113,21 @@ impl Coverage {
                     Object::Tenant(tenant) => {
                         let before = tenants.insert(tenant.id, tenant.clone());
                         coverage.count_if(before.is_some_and(|before| before != tenant), "tenants changed");
+                    }
+                    Object::Machine(machine) => {
+                        let name = machine.principal.to_string();
+                        let before = machines.insert(name, machine.clone());
+                        let was = |holds: fn(&Machine) -> bool| before.as_ref().is_some_and(holds);
+                        if let MachineStanding::Suspended { reason, .. } = &machine.standing {
+                            coverage.count_if(was(Machine::is_active), "machines suspended");
+                            coverage.count_if(reason.starts_with("two machines"), "machines with a copy");
+                        }
+                        let active = machine.is_active();
+                        coverage.count_if(active && was(|machine| !machine.is_active()), "machines resumed");
+                        let next = before.as_ref().and_then(|machine| machine.next_key_sha256);
+                        coverage.count_if(next == Some(machine.key_sha256), "keys that changed");
+                        let token = before.as_ref().map_or(0, |machine| machine.join_token);
+                        coverage.count_if(machine.join_token != token, "machines enrolled with a token");
                     }
                     Object::RemovedNode(_) => coverage.count("nodes removed"),
                     _ => {}

@@ -5,16 +5,16 @@ use muster_agent::exec::virtual_::VirtualMachine;
 use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig};
 use muster_chaos::specs;
-use muster_control_server::{ControlConfig, ControlNode, Machines};
+use muster_control_server::{ControlConfig, ControlNode};
 use muster_proto::v1::jobs_client::JobsClient;
+use muster_proto::v1::machines_client::MachinesClient;
 use muster_proto::v1::shards_client::ShardsClient;
 use muster_proto::v1::tenants_client::TenantsClient;
 use muster_proto::v1::{self, JobPhase};
-use muster_runtime::pki::{Admit, LocalAuthorities, NotAdmitted, PeerIdentity, Role};
+use muster_runtime::pki::{LocalAuthorities, Role};
 use muster_runtime::{Chance, Channel, Expect, Host, Transport, real};
 use muster_scheduler_server::{Shard, ShardConfig};
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::TcpListener;
 use std::path::Path;
@@ -23,19 +23,6 @@ use std::time::Duration;
 
 /// Nothing that is waited for takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Admits everybody but whom it is told not to.
-#[derive(Default)]
-struct Suspended(Mutex<BTreeSet<String>>);
-
-impl Admit for Suspended {
-    fn admit(&self, who: &PeerIdentity, _: &str) -> Result<(), NotAdmitted> {
-        match self.0.lock().contains(&who.name.to_string()) {
-            true => Err(NotAdmitted { why: format!("{} is suspended", who.name) }),
-            false => Ok(()),
-        }
-    }
-}
 
 async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
     let looking = async {
@@ -69,19 +56,17 @@ struct Control {
     nodes: Vec<(Host, ControlNode)>,
     users: Vec<String>,
     machines: Vec<String>,
-    suspended: Arc<Suspended>,
 }
 
 impl Control {
     async fn start(folder: &Path, authorities: &LocalAuthorities) -> Self {
-        let suspended = Arc::<Suspended>::default();
         let mut nodes = Vec::new();
         let ports = ports();
         for (id, [users, machines]) in (1..).zip(&ports) {
             let host = host(folder, authorities, &format!("control-{id}"), Role::Control(id)).await;
             let config = ControlConfig {
                 listen: users.clone(),
-                machines: Some(Machines { listen: machines.clone(), admit: suspended.clone() }),
+                machines: Some(machines.clone()),
                 ..ControlConfig::new(id, machines.clone())
             };
             let node = ControlNode::start(host.clone(), config).await.expect("it starts");
@@ -91,7 +76,7 @@ impl Control {
         let members: BTreeMap<u64, String> = (1..).zip(ports.iter().map(|[_, machines]| machines.clone())).collect();
         nodes[0].1.consensus().bootstrap(members).await.expect("a new cluster");
         let (users, machines) = ports.into_iter().map(|[users, machines]| (users, machines)).unzip();
-        let control = Control { nodes, users, machines, suspended };
+        let control = Control { nodes, users, machines };
         for (_, node) in &control.nodes {
             until("a leader", || async { node.consensus().read_index().await.ok() }).await;
         }
@@ -158,7 +143,7 @@ async fn a_cluster_works_over_tls_and_lets_in_whom_it_knows() {
 
     nothing_of_machines_is_reached_by_people(&control, &person, &authorities).await;
     a_machine_acts_as_no_other(&control, &shard_host, &agent_host).await;
-    whoever_is_suspended_comes_in_no_more(&control, &agent, &agent_host).await;
+    whoever_is_suspended_comes_in_no_more(&control, &person, &agent, &agent_host).await;
     shard.stop().await;
     agent.stop().await.expect("it has not failed");
     for (_, node) in &control.nodes {
@@ -216,15 +201,29 @@ async fn a_machine_acts_as_no_other(control: &Control, shard: &Host, agent: &Hos
     }
 }
 
-async fn whoever_is_suspended_comes_in_no_more(control: &Control, agent: &Agent, host: &Host) {
-    let name = host.net.credentials().expect("its own").name().expect("a machine").to_string();
-    control.suspended.0.lock().insert(name.clone());
+async fn whoever_is_suspended_comes_in_no_more(control: &Control, person: &Host, agent: &Agent, host: &Host) {
+    person
+        .net
+        .set_credentials(Some(muster_runtime::pki::Credentials::anonymous(
+            host.net.credentials().expect("its own").roots().clone(),
+        )))
+        .expect("usable");
+    let mut machines = MachinesClient::new(dial(person, &control.users[0], Expect::Control));
+    let name = "node:node-0".to_owned();
+    let call = v1::SuspendRequest { name: name.clone(), reason: "lost".into() };
+    until("the feature level", || async { machines.clone().suspend(call.clone()).await.ok() }).await;
     let asked = v1::IdentifyRequest {};
     for endpoint in &control.machines {
-        let mut agents = v1::agents_client::AgentsClient::new(dial(host, endpoint, Expect::Control));
-        let refused = agents.identify(asked).await.expect_err("it is suspended");
-        assert!(refused.message().contains("is suspended"), "{refused:?}");
+        // A follower hears of it a moment later.
+        let refused = until("a refusal", || async {
+            let mut agents = v1::agents_client::AgentsClient::new(dial(host, endpoint, Expect::Control));
+            agents.identify(asked).await.err()
+        })
+        .await;
+        assert!(refused.message().contains("is suspended (lost)"), "{refused:?}");
     }
-    control.suspended.0.lock().remove(&name);
+    // Its session ends too: what it says is not taken any more.
+    until("silence", || async { agent.status().session.is_none().then_some(()) }).await;
+    machines.resume(v1::ResumeRequest { name }).await.expect("resumed");
     until("a session", || async { agent.status().session }).await;
 }

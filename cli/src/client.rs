@@ -183,7 +183,7 @@ impl Client {
         &self,
         what: &str,
         mut call: F,
-        parts: impl Fn(R) -> (Vec<T>, String),
+        mut parts: impl FnMut(R) -> (Vec<T>, String),
     ) -> Result<Vec<T>, Failure>
     where
         F: FnMut(Channel, String) -> Fut,

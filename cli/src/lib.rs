@@ -23,6 +23,7 @@ pub mod spec;
 pub mod units;
 pub mod view;
 
+use args::machine::Machine;
 use args::roles::{Node, NodeCommand};
 use args::{Cli, Command, Global};
 use clap::Parser;
@@ -81,6 +82,10 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
             let out = Out::new(cli.global.output.unwrap_or_default(), cli.global.color);
             return runtime()?.block_on(commands::ca::run(&out, command));
         }
+        Command::Machine(Machine::Join { name, file, out: to }) => {
+            let out = Out::new(cli.global.output.unwrap_or_default(), cli.global.color);
+            return runtime()?.block_on(commands::machine::join(&out, name, file, to));
+        }
         Command::Dev(args) => return dev::run(args),
         Command::Demo(args) => return demo::run(args),
         Command::Bench(args) => return commands::bench::run(args),
@@ -137,6 +142,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Grant(command) => commands::access::grant(context, command).await,
         Command::Access(command) => commands::access::access(context, command).await,
         Command::Audit(command) => commands::audit::run(context, command).await,
+        Command::Machine(command) => commands::machine::run(context, command).await,
         Command::Raft(command) => commands::raft::run(context, command).await,
         Command::Replay(args) if args.live => commands::replay_live::run(context, args).await,
         Command::Replay(args) => commands::replay::run(&context.out, args),

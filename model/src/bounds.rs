@@ -153,3 +153,11 @@ pub const INTERVALS_PER_MESSAGE_MAX: usize = 4_096;
 pub const LOG_PIECE_BYTES_MAX: usize = 256 * 1024;
 /// Members of a new cluster: more voters than this only make writes slower.
 pub const BOOTSTRAP_MEMBERS_MAX: usize = 9;
+/// Names of one join token: the nodes of a delivery.
+pub const JOIN_TOKEN_NAMES_MAX: usize = 4_096;
+/// Keys that one command pins.
+pub const PINS_MAX: usize = 1_000;
+/// Bytes of a request for a certificate: those made here have three hundred.
+pub const CERTIFICATE_REQUEST_BYTES_MAX: usize = 4_096;
+/// Bytes of a SHA-256.
+pub const HASH_BYTES: usize = 32;

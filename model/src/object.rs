@@ -8,7 +8,7 @@ mod kinds;
 
 pub use kinds::{Key, KeyBytes, Object, Replicated};
 
-use crate::identity::{AccessMode, AuditRecord};
+use crate::identity::{AccessMode, AuditRecord, Enrolment};
 use crate::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use crate::job::Job;
 use serde::{Deserialize, Serialize};
@@ -96,6 +96,9 @@ pub struct Meta {
     /// The number of the last record that was forgotten.
     #[serde(default)]
     pub audit_trimmed: u64,
+    /// Whether machines have to be enrolled.
+    #[serde(default)]
+    pub enrolment: Enrolment,
 }
 
 /// A number from a counter of the state: of a grant, a credential, a record of the audit.

@@ -61,6 +61,11 @@ rpcs! {
         AuthListTokens = "ListTokens", AuthRevoke = "Revoke", AuthGrant = "Grant", AuthListGrants = "ListGrants",
         AuthRevokeGrant = "RevokeGrant", AuthSecure = "Secure",
     }
+    "Machines" {
+        MachinesEnroll = "Enroll", MachinesRenew = "Renew", MachinesList = "List", MachinesCreateJoinToken = "CreateJoinToken",
+        MachinesListJoinTokens = "ListJoinTokens", MachinesRevokeJoinToken = "RevokeJoinToken", MachinesPin = "Pin",
+        MachinesSuspend = "Suspend", MachinesResume = "Resume", MachinesRemove = "Remove", MachinesSetEnrolment = "SetEnrolment",
+    }
     "Audit" { AuditQuery = "Query", AuditDenials = "Denials" }
     "Shards" {
         ShardsAcquire = "Acquire", ShardsRenew = "Renew", ShardsRelease = "Release", ShardsWatch = "Watch", ShardsPropose = "Propose",

@@ -204,8 +204,8 @@ pub trait Net: Send + Sync + 'static {
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<Serving, NetError>>;
 
-    /// Replaces what this host shows and whom it trusts, for connections that are made from now on. Nothing that an earlier connection
-    /// has left for the next one is used again.
+    /// Replaces what this host shows and whom it trusts. Calls that are made from now on go over new connections, also those of channels that
+    /// are open; those that are under way end as they would have. Nothing that an earlier connection has left for the next one is used again.
     ///
     /// # Errors
     /// [`NetError::Credentials`] when they cannot be used.

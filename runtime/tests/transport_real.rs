@@ -2,7 +2,7 @@
 
 mod transport;
 
-use muster_runtime::pki::{AnyUnderRoot, LocalAuthorities, Role};
+use muster_runtime::pki::{LocalAuthorities, Role};
 use muster_runtime::{Admission, Expect, Host, Transport, real};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ async fn members(real: &Real) -> (Served, Host) {
         let credentials = ca.machine(Role::Control(id)).expect("a machine");
         host.net.set_credentials(Some(credentials)).expect("usable");
     }
-    (transport::serve(real, one, Admission::mutual(Arc::new(AnyUnderRoot))).await, two)
+    (transport::serve(real, one, Admission::mutual(Arc::new(transport::AnyUnderRoot))).await, two)
 }
 
 /// Bytes that are no TLS, and what begins as TLS and goes on otherwise, end their connection and nothing else.
@@ -97,7 +97,8 @@ async fn slow_handshakes_hold_up_no_member_and_end() {
     echo::call(&client, &served.endpoint, Expect::Member(1)).await.expect("all are gone");
 
     // The side that serves dials that address, and finds a control node there.
-    let (back, _) = (transport::serve(&real, client.clone(), Admission::mutual(Arc::new(AnyUnderRoot))).await, ());
+    let (back, _) =
+        (transport::serve(&real, client.clone(), Admission::mutual(Arc::new(transport::AnyUnderRoot))).await, ());
     echo::call(&served.host, &back.endpoint, Expect::Member(2)).await.expect("a member");
     for _ in 0..40 {
         slow.push(TcpStream::connect(&served.endpoint).await.expect("it listens"));

@@ -1,6 +1,6 @@
 //! The layers of the workspace, checked from `cargo metadata`.
 //!
-//! `model <- {control, scheduler-shard, node}/core <- runtime, proto, twin, gpu-double <- servers, agent <- bench <- chaos <- cli`.
+//! `model <- {control, scheduler-shard, node}/core <- runtime, proto, twin, gpu-double <- enrolment <- servers, agent <- bench <- chaos <- cli`.
 //!
 //! What must stay true: a crate depends only on crates of lower layers, so cores never depend on each other; and nothing that is
 //! pure (the model, the cores, the twin) reaches an async runtime, a network stack, a store or a source of chance, by any path.
@@ -14,6 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["muster-model"],
     &["muster-control-core", "muster-scheduler-core", "muster-node-core"],
     &["muster-runtime", "muster-proto", "muster-twin", "muster-gpu-double"],
+    &["muster-enrolment"],
     &["muster-control-server", "muster-scheduler-server", "muster-agent"],
     &["muster-bench"],
     &["muster-chaos"],

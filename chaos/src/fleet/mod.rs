@@ -4,6 +4,7 @@
 //! holds over the whole record.
 
 mod client;
+mod enroller;
 mod exporter;
 mod flawed;
 mod identities;
@@ -143,6 +144,7 @@ async fn act(
         _ = watching => {}
         () = exporter.follow(servers) => {}
         () = operator::operate(&clients[clients.len() - 1], servers, end) => {}
+        () = enroller::operate(&clients[1], servers, end) => {}
     }
     collect(servers, &clients[0], Instant::now() + Duration::from_secs(60)).await;
     let exported = exporter.finish(servers, Instant::now() + Duration::from_secs(60)).await;

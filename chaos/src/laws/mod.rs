@@ -6,6 +6,7 @@
 mod double_hold;
 mod epochs;
 mod exports;
+mod identities;
 mod linearizable;
 mod ranks;
 mod replicas;
@@ -66,13 +67,14 @@ impl Findings {
 /// Checks every law that must hold at any moment. What must hold once everything has come to rest is in [`check_rest`].
 #[must_use]
 pub fn check(history: &History) -> Vec<Violation> {
-    let checkers: [fn(&History) -> Vec<Violation>; 10] = [
+    let checkers: [fn(&History) -> Vec<Violation>; 11] = [
         double_hold::check,
         whole_gangs::check,
         submissions::check,
         ranks::check,
         linearizable::check,
         epochs::check,
+        identities::check,
         replicas::check,
         time::check,
         watches::check,

@@ -8,6 +8,7 @@ pub mod bench;
 pub mod ca;
 pub mod events;
 pub mod jobs;
+pub mod machine;
 pub mod replay;
 pub mod roles;
 pub mod what_if;
@@ -214,6 +215,9 @@ pub enum Command {
     /// Show who changed what, and check that the record of it is whole
     #[command(subcommand)]
     Audit(access::Audit),
+    /// Manage the machines of the cluster: join tokens, keys, suspension
+    #[command(subcommand)]
+    Machine(machine::Machine),
     /// Make the keys and certificates by which machines prove who they are
     #[command(subcommand)]
     Ca(ca::Ca),

@@ -106,6 +106,10 @@ pub struct Shard {
     /// With --plan-moves: time between two plans of a cell
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration, requires = "plan_moves")]
     pub plan_every: Option<Seconds>,
+    /// File with a join token, as `muster machine token create` writes it: without an identity, this machine first enrols with it. With an
+    /// identity the file is not read
+    #[arg(long, value_name = "FILE", requires = "identity")]
+    pub join: Option<PathBuf>,
     /// What every role takes.
     #[command(flatten)]
     pub common: RoleCommon,
@@ -222,6 +226,10 @@ pub struct Node {
     /// Run this many simulated nodes as in the node file; their names get numbers. With --identity each has its own, in a folder of its name
     #[arg(long, value_name = "N")]
     pub simulate: Option<u32>,
+    /// File with a join token, as `muster machine token create` writes it: without an identity, this machine first enrols with it. With an
+    /// identity the file is not read
+    #[arg(long, value_name = "FILE", requires = "identity")]
+    pub join: Option<PathBuf>,
     /// Number of the first simulated node of this process
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub first: u32,

@@ -114,6 +114,16 @@ pub fn valid_until_ms(folder: &Path) -> Result<Option<u64>, Failure> {
     Ok(machine.and_then(|machine| Some(machine.presented()?.validity.until_ms)))
 }
 
+/// Which machine the folder has the identity of, and its key; none where there is none.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn identity(folder: &Path) -> Result<Option<(Role, [u8; 32])>, Failure> {
+    let machine = Folder::of(folder).machine()?;
+    let presented = machine.as_ref().and_then(Credentials::presented);
+    Ok(presented.map(|presented| (presented.name.role().clone(), presented.spki_sha256.0)))
+}
+
 async fn init(out: &Out, cluster: &str, to: &Path) -> Result<(), Failure> {
     let fingerprint = make_root(cluster, to).await?;
     out.line(&format!("root of cluster {cluster}: {}\nfingerprint: {fingerprint}", to.join(ROOT_FILE).display()))

@@ -19,6 +19,7 @@ pub mod input;
 pub mod job;
 pub mod jobs;
 pub mod logs;
+pub mod machine;
 pub mod moves;
 pub mod plan;
 pub mod priority_classes;

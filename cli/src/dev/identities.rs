@@ -4,18 +4,24 @@
 
 use super::folder::Folder;
 use super::settings::Settings;
+use crate::client::Client;
 use crate::commands::ca::{make_control, make_machine, make_root, valid_until_ms};
+use crate::commands::machine;
 use crate::commands::now_ms;
 use crate::failure::Failure;
 use futures::StreamExt;
 use futures::stream;
 use muster_runtime::pki::{MACHINE_LIFE_MS, ROOT_FILE, Role};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// The name of such a cluster in the names of its machines.
 const CLUSTER: &str = "dev";
 /// Folders that are written at once: each waits for the disk.
 const AT_ONCE: usize = 32;
+/// How long a cluster of before may take to raise its feature level: its leader looks every second.
+const LEVEL_RAISED_MAX: Duration = Duration::from_secs(15);
+const LEVEL_LOOK: Duration = Duration::from_millis(500);
 
 /// Makes what is missing, and renews what is past a third of its life.
 ///
@@ -52,6 +58,27 @@ pub async fn make(folder: &Folder, settings: &Settings) -> Result<(), Failure> {
         made?;
     }
     Ok(())
+}
+
+/// Pins the keys of all these machines, and has the cluster take no others from then on.
+///
+/// # Errors
+/// What is refused, or that the cluster stays away.
+pub async fn enrol(client: &Client, folder: &Folder, settings: &Settings) -> Result<(), Failure> {
+    let control = (1..=settings.voters).map(|id| format!("control-{id}"));
+    let shards = (1..=settings.shards).map(|number| format!("shard-{number}"));
+    let nodes = (0..settings.nodes).map(|index| folder.node_identities().join(format!("node-{index:04}")));
+    let folders = control.chain(shards).map(|name| folder.identity(&name)).chain(nodes);
+    let keys = folders.map(|folder| machine::key_of(&folder)).collect::<Result<Vec<_>, _>>()?;
+    let began = Instant::now();
+    // A cluster of before raises its feature level first.
+    while let Err(failure) = machine::pin_keys(client, keys.clone(), true).await {
+        if began.elapsed() > LEVEL_RAISED_MAX {
+            return Err(failure);
+        }
+        tokio::time::sleep(LEVEL_LOOK).await;
+    }
+    machine::set_enrolment(client, "required").await
 }
 
 fn is_due(folder: &Path) -> Result<bool, Failure> {

@@ -133,6 +133,9 @@ async fn attend(
         folder.write_config(&config)?;
     }
     let client = &Client::open(&config.endpoints, CALL_MAX, &config.access()?)?;
+    if settings.secured && token.is_some() {
+        identities::enrol(client, folder, settings).await?;
+    }
     ready::wait(client, settings, began).await;
     if !settings.bootstrapped {
         let tenant = v1::TenantEdit { path: FIRST_TENANT.to_owned(), ..Default::default() };

@@ -6,8 +6,7 @@ use crate::recovery;
 use crate::roles::{self, http, told_to_stop};
 use anyhow::{Context, bail};
 use muster_control_server::consensus::AdminError;
-use muster_control_server::{ControlConfig, ControlNode, HistoryConfig, Machines};
-use muster_runtime::pki::AnyUnderRoot;
+use muster_control_server::{ControlConfig, ControlNode, HistoryConfig};
 use muster_runtime::real;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,8 +47,6 @@ async fn serve(args: &Control) -> anyhow::Result<()> {
     let host = real::identified_host(format!("control-{}", args.id), &args.data, round_trip, identity);
     let machines = args.listen_machines.clone();
     let advertise = args.advertise.clone().or_else(|| machines.clone()).unwrap_or_else(|| args.listen.clone());
-    // Who may act as which machine is judged on each call, by the replicated state.
-    let machines = machines.map(|listen| Machines { listen, admit: Arc::new(AnyUnderRoot) });
     let history = HistoryConfig { keep_ms: args.keep_jobs.0.saturating_mul(1_000), keep_max: args.keep_jobs_max };
     let usual = ControlConfig::new(args.id, advertise);
     let consensus = usual.consensus.clone().far(args.wan_rtt);

@@ -15,11 +15,16 @@ pub mod telemetry;
 mod timeline;
 
 use crate::args::roles::RoleCommon;
+use crate::commands::machine::join_as;
 use crate::failure::Failure;
+use muster_enrolment::is_enrolled;
+use muster_runtime::Host;
+use muster_runtime::pki::Role;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -64,6 +69,17 @@ async fn panicked() -> String {
     let what = muster_runtime::real::panicked().await;
     tokio::time::sleep(AFTER_PANIC).await;
     what
+}
+
+/// Enrols a machine that has no identity yet, with the token of the file; it asks until it is let in or refused.
+///
+/// # Errors
+/// When it is refused, or the file is none.
+async fn join(host: &Host, role: Role, file: Option<&Path>) -> anyhow::Result<()> {
+    match file {
+        Some(file) if !is_enrolled(host)? => Ok(join_as(host, role, file, None).await?),
+        _ => Ok(()),
+    }
 }
 
 /// Asks the kernel for SIGKILL when `parent` goes, so that nothing of a development cluster outlives its supervisor.

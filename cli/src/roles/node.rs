@@ -16,6 +16,7 @@ use muster_agent::exec::virtual_::VirtualMachine;
 use muster_agent::image::{ImagesConfig, cdi, driver_files};
 use muster_agent::{Agent, AgentConfig, HealthConfig, HealthMode};
 use muster_model::node::NodeSpec;
+use muster_runtime::pki::Role;
 use muster_runtime::real;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -146,6 +147,7 @@ async fn start(
     let identity =
         identity.map(|folder| if args.simulate.is_some() { folder.join(&host.name) } else { folder.clone() });
     let machine = real::identified_host(&host.name, &data, Duration::ZERO, identity.as_deref());
+    roles::join(&machine, Role::Node(host.name.clone()), args.join.as_deref()).await?;
     let cards = gpus::open(args, host, &data, &machine, boot_id).await?;
     let executor: Arc<dyn Executor> = if args.virtual_tasks {
         Arc::new(VirtualMachine::new(machine.clock.clone(), false))

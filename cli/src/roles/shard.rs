@@ -3,6 +3,7 @@
 use crate::args::roles::Shard as Args;
 use crate::failure::Failure;
 use crate::roles::{self, http, told_to_stop};
+use muster_runtime::pki::Role;
 use muster_runtime::real;
 use muster_scheduler_server::{MovesConfig, Shard, ShardConfig};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,7 @@ async fn serve(args: &Args, endpoints: Vec<String>) -> anyhow::Result<()> {
     // A shard keeps nothing: its folder is never made.
     let folder = std::env::temp_dir().join("muster-shard");
     let host = real::identified_host(name.clone(), folder, Duration::ZERO, args.common.identity.as_deref());
+    roles::join(&host, Role::Shard(name.clone()), args.join.as_deref()).await?;
     let transport = args.common.transport();
     let every_ms = args.plan_every.map_or(60_000, |every| every.0.saturating_mul(1_000));
     let moves = args.plan_moves.map(|share_percent| MovesConfig { share_percent, every_ms });

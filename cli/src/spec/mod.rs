@@ -5,6 +5,7 @@
 
 pub mod classes;
 pub mod job;
+pub mod names;
 pub mod needs;
 pub mod node;
 pub mod pools;

@@ -16,6 +16,7 @@ pub mod fleet;
 pub mod job;
 pub mod jobs;
 pub mod links;
+pub mod machine;
 pub mod moves;
 pub mod plan;
 pub mod priority_classes;

@@ -166,10 +166,10 @@ fn nothing_is_carried_for_whoever_does_not_prove_who_they_are() {
 }
 
 /// Roles as processes of their own, each stopped at the end of the test.
-struct Roles(Vec<Child>);
+pub(crate) struct Roles(pub(crate) Vec<Child>);
 
 impl Roles {
-    fn start(&mut self, home: &Path, args: &[&str]) {
+    pub(crate) fn start(&mut self, home: &Path, args: &[&str]) {
         let mut command = alone(args, home);
         let log = std::fs::File::options().create(true).append(true).open(home.join("roles.log")).expect("a log");
         self.0.push(
@@ -177,7 +177,7 @@ impl Roles {
         );
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.0.iter().for_each(|role| signal(role, Signal::SIGTERM));
         self.0.drain(..).for_each(|mut role| _ = role.wait());
     }

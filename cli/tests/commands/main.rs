@@ -13,6 +13,7 @@ mod guides;
 mod half_life;
 mod identities;
 mod jobs;
+mod machines;
 mod moves;
 #[path = "../support/pages.rs"]
 mod pages;

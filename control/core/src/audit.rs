@@ -141,6 +141,16 @@ fn listed(command: &Command, done: &Done) -> Option<(&'static str, String)> {
         }
         Command::RevokeCredential { id } => of(Rpc::AuthRevoke, format!("credential {id}")),
         Command::SetAccess { mode } => of(Rpc::AuthSecure, format!("the cluster is {mode}")),
+        Command::PutJoinToken { .. }
+        | Command::RevokeJoinToken { .. }
+        | Command::EnrollMachine { .. }
+        | Command::RenewMachine { .. }
+        | Command::PinMachines { .. }
+        | Command::SuspendMachine { .. }
+        | Command::ResumeMachine { .. }
+        | Command::RemoveMachine { .. }
+        | Command::SetEnrolment { .. }
+        | Command::BeginSession { .. } => listed_of_machines(command, done),
         Command::TrimAudit { through } => Some(("trim", format!("records of the audit through {through}"))),
         Command::MarkSilent { .. }
         | Command::MarkReady { .. }
@@ -158,6 +168,38 @@ fn listed(command: &Command, done: &Done) -> Option<(&'static str, String)> {
         | Command::ReportProofs { .. }
         | Command::CommitAuditHead { .. }
         | Command::Authored { .. } => None,
+    }
+}
+
+/// The same for what is about identities of machines.
+fn listed_of_machines(command: &Command, done: &Done) -> Option<(&'static str, String)> {
+    let of = |rpc: Rpc, target: String| Some((rpc.name(), target));
+    match command {
+        Command::PutJoinToken { role, names, .. } => {
+            let Done::Numbered { id } = done else { return None };
+            let names = joined(names.iter().map(String::as_str));
+            of(Rpc::MachinesCreateJoinToken, format!("join token {id} for role {role}: {names}"))
+        }
+        Command::RevokeJoinToken { id } => of(Rpc::MachinesRevokeJoinToken, format!("join token {id}")),
+        Command::EnrollMachine { token, machine, .. } => {
+            of(Rpc::MachinesEnroll, format!("{machine} with join token {token}"))
+        }
+        Command::RenewMachine { machine, .. } => of(Rpc::MachinesRenew, format!("a key of {machine}")),
+        Command::PinMachines { machines, .. } => {
+            let names: Vec<String> =
+                machines.iter().take(TARGET_BYTES_MAX).map(|(machine, _)| machine.to_string()).collect();
+            of(Rpc::MachinesPin, format!("keys of {}", names.join(", ")))
+        }
+        Command::SuspendMachine { machine, .. } => of(Rpc::MachinesSuspend, machine.to_string()),
+        Command::ResumeMachine { machine } => of(Rpc::MachinesResume, machine.to_string()),
+        Command::RemoveMachine { machine } => of(Rpc::MachinesRemove, machine.to_string()),
+        Command::SetEnrolment { enrolment, .. } => of(Rpc::MachinesSetEnrolment, format!("enrolment is {enrolment}")),
+        // Listed only where it has found a copy: sessions are in the records of joining.
+        Command::BeginSession { machine, .. } => {
+            let Done::TurnedAway { .. } = done else { return None };
+            of(Rpc::AgentsSession, format!("{machine} is suspended: two machines have its key"))
+        }
+        _ => None,
     }
 }
 

@@ -62,6 +62,12 @@ pub const SESSION_TTL_MS_MAX: u64 = 8 * 3_600_000;
 pub const RECOVERY_TTL_MS_MAX: u64 = 3_660_000;
 /// How long a token may be valid: a year.
 pub const TOKEN_TTL_MS_MAX: u64 = 366 * 24 * 3_600_000;
+/// Machines that are enrolled, suspended ones included: every node that a fleet may have, its shards and control nodes.
+pub const MACHINES_MAX: usize = 100_000;
+/// Join tokens at a time.
+pub const JOIN_TOKENS_MAX: usize = 256;
+/// How long a join token may be valid: 30 days.
+pub const JOIN_TOKEN_TTL_MS_MAX: u64 = 30 * 24 * 3_600_000;
 /// Groups of a session: what an identity provider says of one person.
 pub const GROUPS_MAX: usize = 256;
 /// Records of the audit that one command forgets.

@@ -370,6 +370,9 @@ impl State {
         self.requests.unordered().for_each(|request| index.change_request(None, Some(request)));
         self.allocation_usage.values().for_each(|usage| index.change_usage(None, Some(usage)));
         self.tenant_histories.values().for_each(|history| index.past_versions.change(None, Some(history)));
+        self.grants.values().for_each(|grant| index.access.change_grant(None, Some(grant)));
+        self.credentials.values().for_each(|one| index.access.change_credential(None, Some(one)));
+        self.join_tokens.values().for_each(|token| index.access.change_join_token(None, Some(token)));
         index
     }
 }

@@ -3,21 +3,25 @@
 //! A command carries everything that its decision needs beside the state itself: chosen names, hashes, times of issue. Commands
 //! are stored in the log, so variants are only ever added at the end.
 
-use muster_model::identity::{AccessMode, Author, CredentialKind, Principal, Role, Subject};
-use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
+use crate::leased_binding::LeasedBinding;
+use crate::task_report::TaskReport;
+use muster_model::identity::{
+    AccessMode, Author, CredentialKind, Enrolled, Enrolment, MachineRole, Principal, Role, SessionCount, Subject,
+};
+use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId};
 use muster_model::node::Withheld;
 use muster_model::node::{NodeSpec, Pool};
 use muster_model::node_links::NodeLinks;
 use muster_model::object::FinishedJob;
-use muster_model::task::CleanUp;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    Binding, Checkpoint, DeviceClass, EndedJob, GpuModel, Holder, IndexSet, JobUpdate, PlannedMove, PriorityClass,
-    Proof, Reservation, TaskPlacement, TaskState, ValidJobSpec, WindowSpec,
+    DeviceClass, EndedJob, Holder, IndexSet, JobUpdate, PlannedMove, PriorityClass, Proof, Reservation, ValidJobSpec,
+    WindowSpec,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// One thing to decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -398,6 +402,84 @@ pub enum Command {
         /// What they want.
         command: Box<Command>,
     },
+    /// Lets machines enrol, each of these names once.
+    PutJoinToken {
+        /// SHA-256 of its secret.
+        secret_sha256: [u8; 32],
+        /// Nodes or shards.
+        role: MachineRole,
+        /// Which, all written out.
+        names: BTreeSet<String>,
+        /// What for.
+        enrolled: Enrolled,
+        /// How long it is valid.
+        ttl_ms: u64,
+        /// Whether a name that has a key already may be given another one.
+        rejoin: bool,
+    },
+    /// Ends a join token; what was enrolled with it stays enrolled.
+    RevokeJoinToken {
+        /// Which.
+        id: u64,
+    },
+    /// A machine joins with a token. The control node that proposes it has seen that the machine has the key.
+    EnrollMachine {
+        /// The number of the token.
+        token: u64,
+        /// SHA-256 of the secret that was shown.
+        secret_sha256: [u8; 32],
+        /// Who it will be.
+        machine: Principal,
+        /// SHA-256 of its public key.
+        key_sha256: [u8; 32],
+    },
+    /// A machine wants a certificate for this key; the control node that proposes it has seen that the machine has it.
+    RenewMachine {
+        /// Which.
+        machine: Principal,
+        /// Of the key with which it has proved who it is.
+        shown_sha256: [u8; 32],
+        /// Of the key that it will use.
+        key_sha256: [u8; 32],
+    },
+    /// Pins keys of machines that have certificates already.
+    PinMachines {
+        /// Each with the hash of its public key.
+        machines: Vec<(Principal, [u8; 32])>,
+        /// Whether other keys that are pinned to these names are replaced.
+        replace: bool,
+    },
+    /// Nothing that a machine says is taken from now on, until it is resumed or enrolled anew. What runs on a node runs on until its fence.
+    SuspendMachine {
+        /// Which.
+        machine: Principal,
+        /// Why, for people.
+        reason: String,
+    },
+    /// A machine that was suspended is taken at its word again.
+    ResumeMachine {
+        /// Which.
+        machine: Principal,
+    },
+    /// A machine is no part of the cluster any more.
+    RemoveMachine {
+        /// Which.
+        machine: Principal,
+    },
+    /// Says whether machines have to be enrolled.
+    SetEnrolment {
+        /// From now on.
+        enrolment: Enrolment,
+        /// The control nodes that the cluster has now.
+        members: BTreeSet<u64>,
+    },
+    /// An agent begins a session, and says how many it has had: so copies of its identity are found.
+    BeginSession {
+        /// Which machine.
+        machine: Principal,
+        /// What it says.
+        session: SessionCount,
+    },
 }
 
 impl Command {
@@ -415,51 +497,4 @@ impl Command {
     pub fn by(self, author: Author) -> Command {
         Command::Authored { author, command: Box::new(self) }
     }
-}
-
-/// A binding with the lease under which a shard proposes it. Its layout in the log is that of these fields.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename = "Binding")]
-pub struct LeasedBinding {
-    /// The cell it is bound in.
-    pub cell: CellId,
-    /// The lease under which.
-    pub epoch: Epoch,
-    /// The job.
-    pub job: JobId,
-    /// The attempt it would be: the job's last one plus one.
-    pub attempt: Attempt,
-    /// Model of all its cards; `None` for a gang without GPUs.
-    pub model: Option<GpuModel>,
-    /// Rank by rank.
-    pub tasks: Vec<TaskPlacement>,
-}
-
-impl LeasedBinding {
-    /// What the shard that holds `cell` under `epoch` found.
-    #[must_use]
-    pub fn under(cell: CellId, epoch: Epoch, found: Binding) -> Self {
-        let Binding { job, attempt, model, tasks } = found;
-        LeasedBinding { cell, epoch, job, attempt, model, tasks }
-    }
-}
-
-/// What an agent saw of one task.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskReport {
-    /// Whose.
-    pub allocation: AllocationId,
-    /// Which rank.
-    pub rank: Rank,
-    /// What became of it.
-    pub state: TaskState,
-    /// When it was over by the node's clock (ms since the epoch), if it is.
-    #[serde(default)]
-    pub ended_ms: Option<u64>,
-    /// The newest checkpoint that it says it has made.
-    #[serde(default)]
-    pub checkpoint: Option<Checkpoint>,
-    /// What is known of its devices, if it is over.
-    #[serde(default)]
-    pub clean_up: CleanUp,
 }

@@ -29,7 +29,9 @@ mod history;
 mod hold;
 mod infeasible;
 mod isolation;
+mod join_tokens;
 mod joining;
+mod machines;
 mod move_records;
 mod moves;
 mod nodes;
@@ -141,6 +143,23 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::SetAccess { mode } => access::set_mode(d, *mode),
         Command::CommitAuditHead { member, number, hash } => audit::commit_head(d, *member, *number, *hash),
         Command::TrimAudit { through } => audit::trim(d, *through),
+        Command::PutJoinToken { secret_sha256, role, names, enrolled, ttl_ms, rejoin } => {
+            let token = join_tokens::Token { role: *role, names, enrolled, ttl_ms: *ttl_ms, rejoin: *rejoin };
+            join_tokens::put(d, *secret_sha256, &token)
+        }
+        Command::RevokeJoinToken { id } => join_tokens::revoke(d, *id),
+        Command::EnrollMachine { token, secret_sha256, machine, key_sha256 } => {
+            join_tokens::enroll(d, (*token, secret_sha256), machine, *key_sha256)
+        }
+        Command::RenewMachine { machine, shown_sha256, key_sha256 } => {
+            machines::renew(d, machine, *shown_sha256, *key_sha256)
+        }
+        Command::PinMachines { machines, replace } => machines::pin(d, machines, *replace),
+        Command::SuspendMachine { machine, reason } => machines::suspend(d, machine, reason),
+        Command::ResumeMachine { machine } => machines::resume(d, machine),
+        Command::RemoveMachine { machine } => machines::remove(d, machine),
+        Command::SetEnrolment { enrolment, members } => machines::set_enrolment(d, *enrolment, members),
+        Command::BeginSession { machine, session } => machines::begin_session(d, machine, *session),
         // Taken apart above; a second wrapping has been refused.
         Command::Authored { .. } => Err(access::wrapped_twice()),
     }?;

@@ -12,6 +12,7 @@ use crate::bounds::SHARE_OVERHEAD_LEVEL;
 use crate::index::Index;
 use kept::{Derived, Kept, Table};
 use muster_model::capacity::{Capacity, ShareRule};
+use muster_model::identity::Enrolment;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::object::{Key, Meta};
 use muster_model::{AccessMode, Change, Object, Pool};
@@ -111,6 +112,7 @@ impl State {
             audited: 0,
             audit_head: [0; 32],
             audit_trimmed: 0,
+            enrolment: Enrolment::Optional,
         })
     }
 

@@ -7,7 +7,7 @@ mod chance;
 use chance::Chance;
 use muster_control_core::authz::{About, Ask, Denied, Rule, authorize, is_of_machines, rule};
 use muster_control_core::{Command, Done, Entry, Reject, State, execute};
-use muster_model::identity::{Author, CredentialKind, Subject};
+use muster_model::identity::{Author, CredentialKind, Enrolment, Subject};
 use muster_model::request::TaskRequest;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::{AccessMode, DeviceRequest, GpuModel, JobId, JobSpec, Principal, Role, Rpc, ValidJobSpec};
@@ -85,7 +85,7 @@ fn grant(state: &mut State, subject: Subject, role: Role, at: Option<&str>) -> R
 impl World {
     fn new(chance: &mut Chance) -> Self {
         let mut state = State::new(1);
-        state.meta.feature_level = 4;
+        state.meta.feature_level = 5;
         let edits =
             TENANTS.iter().map(|path| TenantEdit { path: (*path).to_owned(), ..TenantEdit::default() }).collect();
         done(&mut state, Command::EditTenants { edits, prune: false, half_life_s: None }).expect("a tree");
@@ -341,13 +341,12 @@ fn sl5_a_revoked_or_expired_session_does_nothing() {
 fn sl1_nobody_without_an_identity_may_anything_but_what_is_open() {
     let (_, mut world) = worlds(1).next().expect("a world");
     let nobody = Author::default();
-    // Machines are believed by their names until the first of them has an identity.
+    // Machines are believed by their names until enrolment is required.
     for ask in every_ask(&world) {
         let open = rule(ask.rpc) == Rule::Open || is_of_machines(ask.rpc);
         assert_eq!(world.asks(&nobody, &ask).is_ok(), open, "{ask:?}");
     }
-    let shard = machine(Principal::Shard("s1".to_owned()));
-    world.state.machines.insert(shard.principal.to_string(), shard);
+    world.state.meta.enrolment = Enrolment::Required;
     for ask in every_ask(&world) {
         assert_eq!(world.asks(&nobody, &ask).is_ok(), rule(ask.rpc) == Rule::Open, "{ask:?}");
     }
@@ -360,6 +359,7 @@ fn machine(principal: Principal) -> muster_model::identity::Machine {
         key_sha256: [1; 32],
         next_key_sha256: None,
         generation: 1,
+        nonce: 0,
         standing: muster_model::identity::MachineStanding::Active,
         enrolled: Default::default(),
         since_ms: 0,
@@ -372,8 +372,7 @@ fn sl2_a_machine_acts_as_itself_alone() {
     let (_, mut world) = worlds(1).next().expect("a world");
     let shard = Author { principal: Principal::Shard("s1".to_owned()), ..Author::default() };
     let ask = Ask { rpc: Rpc::ShardsRenew, about: About::Shard("s1-0a") };
-    let node = machine(Principal::Node("n9".to_owned()));
-    world.state.machines.insert(node.principal.to_string(), node);
+    world.state.meta.enrolment = Enrolment::Required;
     assert!(world.asks(&shard, &ask).is_err(), "a shard that nobody has enrolled");
     world.state.machines.insert(shard.principal.to_string(), machine(shard.principal.clone()));
     assert!(world.asks(&shard, &ask).is_ok());
@@ -419,8 +418,11 @@ fn sl2_a_machine_with_a_certificate_is_no_other_machine_in_an_open_cluster() {
             assert!(answer.is_err(), "{access:?}: {} may {rpc} {about:?}", author.principal);
         }
     }
-    // Whoever is enrolled alone counts from the first on.
+    // Whoever is enrolled alone counts once that is required.
     world.state.machines.insert(shard.principal.to_string(), machine(shard.principal.clone()));
+    assert!(world.asks(&node, &Ask { rpc: Rpc::AgentsSession, about: About::NodeNamed("n1") }).is_ok());
+    world.state.meta.enrolment = Enrolment::Required;
+    assert!(world.asks(&shard, &Ask { rpc: Rpc::ShardsRenew, about: About::Shard("s1-0a") }).is_ok());
     assert!(world.asks(&node, &Ask { rpc: Rpc::AgentsSession, about: About::NodeNamed("n1") }).is_err());
 }
 

@@ -9,6 +9,7 @@ mod denials;
 pub mod event_export;
 mod floor_metrics;
 pub mod history;
+mod identities;
 pub mod leases;
 pub mod node;
 pub mod recovery;
@@ -20,7 +21,7 @@ pub use consensus::copied;
 pub use consensus::{Consensus, ConsensusConfig, PlantedBug};
 pub use history::HistoryConfig;
 pub use leases::LeaseConfig;
-pub use node::{ControlConfig, ControlNode, Machines, StartError};
+pub use node::{ControlConfig, ControlNode, StartError};
 pub use sessions::SessionConfig;
 
 /// The status with which a control node answers what the state machine refuses: for programs that decide on a copy of the state, so that they

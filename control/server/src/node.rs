@@ -8,6 +8,7 @@ use crate::consensus::{Consensus, ConsensusConfig, OpenError};
 use crate::denials::Denials;
 use crate::floor_metrics;
 use crate::history::HistoryConfig;
+use crate::identities::{self, Pins};
 use crate::leases::LeaseConfig;
 use crate::leases::leader::LeaderLeases;
 use crate::leases::renewals::{Carrier, Renewals};
@@ -16,7 +17,6 @@ use crate::services::{self, App};
 use crate::sessions::{Hub, SessionConfig, dispatch};
 use muster_runtime::pki::{Admit, Role};
 use muster_runtime::{Admission, DiskError, Host, NetError, Serving, Transport};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -40,7 +40,7 @@ pub struct ControlConfig {
     pub listen: String,
     /// Where machines are served over TLS. Then people and services are served at `listen` with this node's certificate, and
     /// `consensus.advertise` is where machines reach this node. `None`: everybody is served at `listen`, in clear text.
-    pub machines: Option<Machines>,
+    pub machines: Option<String>,
     /// Leases of nodes and cells; the same on all control nodes.
     pub leases: LeaseConfig,
     /// How long finished jobs are kept.
@@ -49,21 +49,6 @@ pub struct ControlConfig {
     pub sessions: SessionConfig,
     /// How often callers may call a closed cluster.
     pub rates: CallRates,
-}
-
-/// An endpoint for control nodes, shards and agents.
-#[derive(Clone)]
-pub struct Machines {
-    /// `host:port` at which it listens.
-    pub listen: String,
-    /// Knows which keys are pinned to which names: asked about whoever connects, and about whom this node dials.
-    pub admit: Arc<dyn Admit>,
-}
-
-impl fmt::Debug for Machines {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Machines").field("listen", &self.listen).finish_non_exhaustive()
-    }
 }
 
 impl ControlConfig {
@@ -113,10 +98,13 @@ impl ControlNode {
     /// [`StartError`], above all when the stores cannot be trusted or the address is taken.
     pub async fn start(host: Host, config: ControlConfig) -> Result<ControlNode, StartError> {
         let transport = if config.machines.is_some() { Transport::Mutual } else { Transport::Plain };
-        let pins = config.machines.as_ref().map(|machines| Arc::clone(&machines.admit));
-        host.prepare(transport, &Role::Control(config.consensus.id), pins)?;
+        // Asked about whoever connects, and about whom this node dials.
+        let pins = Arc::new(Pins::default());
+        let admit: Arc<dyn Admit> = Arc::<Pins>::clone(&pins);
+        host.prepare(transport, &Role::Control(config.consensus.id), Some(Arc::clone(&admit)))?;
         let consensus = ConsensusConfig { transport, ..config.consensus.clone() };
         let consensus = Consensus::open(host.clone(), consensus).await?;
+        pins.read_from(consensus.clone());
         let leader_leases = LeaderLeases::new(consensus.clone(), config.leases.clone(), config.history);
         host.spawn(Arc::clone(&leader_leases).run());
         let carrier = Carrier { consensus: consensus.clone(), leader_leases: Arc::clone(&leader_leases) };
@@ -148,11 +136,12 @@ impl ControlNode {
 
         if transport == Transport::Mutual {
             host.spawn(tell_time(host.clone(), consensus.clone()));
+            host.spawn(identities::renew(host.clone(), consensus.clone()));
         }
         let services::AllRoutes { users, all, health } = services::routes(&app).await;
         let served = match &config.machines {
             None => serve_all(&host, &config.listen, all, &stop).await,
-            Some(machines) => serve_apart(&host, &config.listen, machines, users, all, &stop).await,
+            Some(machines) => serve_apart(&host, (&config.listen, users), (machines, all), admit, &stop).await,
         };
         let (serving, for_machines) = match served {
             Ok(served) => served,
@@ -265,14 +254,12 @@ async fn serve_all(
 /// Serves people and services at one endpoint, and machines at another.
 async fn serve_apart(
     host: &Host,
-    listen: &str,
-    machines: &Machines,
-    users: Routes,
-    all: Routes,
+    (listen, users): (&str, Routes),
+    (machines, all): (&str, Routes),
+    admit: Arc<dyn Admit>,
     stop: &CancellationToken,
 ) -> Result<(Serving, Option<Serving>), NetError> {
-    let mutual = Admission::mutual(Arc::clone(&machines.admit));
-    let for_machines = host.net.serve(&machines.listen, all, mutual, stop.clone()).await?;
+    let for_machines = host.net.serve(machines, all, Admission::mutual(admit), stop.clone()).await?;
     let for_users = host.net.serve(listen, users, Admission::server_certificate(), stop.clone()).await?;
     Ok((for_users, Some(for_machines)))
 }

@@ -6,7 +6,19 @@
 use super::principal::Principal;
 use crate::words::words;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether machines have to be enrolled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Enrolment {
+    /// No: whoever has a certificate under the root is the machine that it names, until a key is pinned to that name. Clusters begin so.
+    #[default]
+    Optional,
+    /// Yes: a machine whose key is not pinned is nobody.
+    Required,
+}
+
+words!(Enrolment, "enrolment", Enrolment::Optional => "optional", Enrolment::Required => "required");
 
 /// Where an identity stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +45,18 @@ pub struct Enrolled {
     pub pool: String,
     /// Cards of a node.
     pub gpus_max: Option<u32>,
+    /// Labels that a node may have, with their values; `None`: any.
+    #[serde(default)]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// How a node's agent counts its sessions. It is written to the agent's disk before it is sent, so that a lost answer is told from a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCount {
+    /// The number that it was last given; 0: none.
+    pub generation: u64,
+    /// Drawn for this session; the same when the answer was lost and it is asked for again.
+    pub nonce: u64,
 }
 
 /// A machine's identity.
@@ -46,13 +70,16 @@ pub struct Machine {
     pub next_key_sha256: Option<[u8; 32]>,
     /// Sessions that it has begun; it says the number it was last given. A lower one is a copy's.
     pub generation: u64,
+    /// What the agent drew for its last session.
+    #[serde(default)]
+    pub nonce: u64,
     /// Whether it is taken at its word.
     pub standing: MachineStanding,
     /// What it was enrolled for.
     pub enrolled: Enrolled,
-    /// When it was enrolled.
+    /// When its key was pinned.
     pub since_ms: u64,
-    /// The join token that enrolled it.
+    /// The join token that enrolled it; 0: its key was pinned in another way.
     pub join_token: u64,
 }
 
@@ -119,4 +146,7 @@ pub struct JoinToken {
     pub by: Principal,
     /// When it was made.
     pub since_ms: u64,
+    /// Whether a name that has a key already may be given another one.
+    #[serde(default)]
+    pub rejoin: bool,
 }

@@ -12,7 +12,7 @@ mod principal;
 pub use audit::{AuditHead, AuditRecord, Author};
 pub use credential::{Credential, CredentialKind};
 pub use grant::{Grant, Role, Subject};
-pub use machine::{Enrolled, JoinToken, Machine, MachineRole, MachineStanding};
+pub use machine::{Enrolled, Enrolment, JoinToken, Machine, MachineRole, MachineStanding, SessionCount};
 pub use principal::{BadPrincipal, Principal};
 
 use crate::words::words;

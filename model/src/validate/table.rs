@@ -7,13 +7,14 @@
 
 use crate::array::ARRAY_TEXT_BYTES_MAX;
 use crate::bounds::{
-    APART_FROM_MAX, BOOTSTRAP_MEMBERS_MAX, CARDS_PER_TASK_MAX, CLASS_TENANTS_MAX, COMMAND_ARGUMENTS_MAX,
-    COMMAND_BYTES_MAX, COMMENT_BYTES_MAX, DEPENDENCIES_MAX, ENV_MAX, GPUS_PER_NODE_MAX, INTERVALS_PER_MESSAGE_MAX,
-    JOBS_PER_SUBMIT_MAX, LABELS_MAX, LEASES_PER_RENEW_MAX, LOG_PIECE_BYTES_MAX, MIG_SLICES_MAX, NAME_BYTES_MAX,
-    NICS_PER_NODE_MAX, NODE_LINKS_BYTES_MAX, PAGE_TOKEN_BYTES_MAX, PATH_BYTES_MAX, PREEMPTS_MAX, PROOF_BYTES_MAX,
-    PROOFS_MAX, PROPOSALS_PER_CALL_MAX, REASON_BYTES_MAX, REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX,
-    SHARD_NAME_BYTES_MAX, SUBJECT_BYTES_MAX, TASKS_MAX, TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX,
-    TOKEN_RANGES_MAX, VICTIMS_PER_PREEMPT_MAX, WINDOW_NODES_MAX, WITHHELD_MAX, WORD_BYTES_MAX, WORDS_MAX,
+    APART_FROM_MAX, BOOTSTRAP_MEMBERS_MAX, CARDS_PER_TASK_MAX, CERTIFICATE_REQUEST_BYTES_MAX, CLASS_TENANTS_MAX,
+    COMMAND_ARGUMENTS_MAX, COMMAND_BYTES_MAX, COMMENT_BYTES_MAX, DEPENDENCIES_MAX, ENV_MAX, GPUS_PER_NODE_MAX,
+    HASH_BYTES, INTERVALS_PER_MESSAGE_MAX, JOBS_PER_SUBMIT_MAX, JOIN_TOKEN_NAMES_MAX, LABELS_MAX, LEASES_PER_RENEW_MAX,
+    LOG_PIECE_BYTES_MAX, MIG_SLICES_MAX, NAME_BYTES_MAX, NICS_PER_NODE_MAX, NODE_LINKS_BYTES_MAX, PAGE_TOKEN_BYTES_MAX,
+    PATH_BYTES_MAX, PINS_MAX, PREEMPTS_MAX, PROOF_BYTES_MAX, PROOFS_MAX, PROPOSALS_PER_CALL_MAX, REASON_BYTES_MAX,
+    REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX, SHARD_NAME_BYTES_MAX, SUBJECT_BYTES_MAX, TASKS_MAX,
+    TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX, TOKEN_RANGES_MAX, VICTIMS_PER_PREEMPT_MAX,
+    WINDOW_NODES_MAX, WITHHELD_MAX, WORD_BYTES_MAX, WORDS_MAX,
 };
 use crate::image::{IMAGE_BYTES_MAX, MOUNT_BYTES_MAX, MOUNTS_MAX};
 use crate::moves::MOVED_JOBS_MAX;
@@ -58,6 +59,8 @@ const PATH: Bound = text(TENANT_PATH_BYTES_MAX);
 const WORD: Bound = text(WORD_BYTES_MAX);
 const WORDS: Bound = Bound::Texts { items_max: WORDS_MAX, bytes_max: WORD_BYTES_MAX };
 const AMOUNTS: Bound = Bound::Map { items_max: WORDS_MAX, key_bytes_max: WORD_BYTES_MAX, value_bytes_max: 0 };
+const LABELS: Bound =
+    Bound::Map { items_max: LABELS_MAX, key_bytes_max: TEXT_BYTES_MAX, value_bytes_max: TEXT_BYTES_MAX };
 const TEXT: Bound = text(TEXT_BYTES_MAX);
 const TOKEN: Bound = text(PAGE_TOKEN_BYTES_MAX);
 
@@ -236,11 +239,7 @@ const AGENTS: &[Row] = &[
     ("NodeSpec", "pool", NAME),
     ("NodeSpec", "gpus", list(GPUS_PER_NODE_MAX)),
     ("NodeSpec", "driver", TEXT),
-    (
-        "NodeSpec",
-        "labels",
-        Bound::Map { items_max: LABELS_MAX, key_bytes_max: TEXT_BYTES_MAX, value_bytes_max: TEXT_BYTES_MAX },
-    ),
+    ("NodeSpec", "labels", LABELS),
     ("NodeSpec", "boot_id", TEXT),
     ("Place", "region", NAME),
     ("Place", "zone", NAME),
@@ -286,6 +285,23 @@ const ACCESS: &[Row] = &[
     ("ListGrantsRequest", "subject", text(SUBJECT_BYTES_MAX)),
     ("ListGrantsRequest", "page_token", TOKEN),
     ("SecureRequest", "access", WORD),
+    ("EnrollRequest", "token", text(TEXT_BYTES_MAX)),
+    ("EnrollRequest", "request", text(CERTIFICATE_REQUEST_BYTES_MAX)),
+    ("RenewMachineRequest", "request", text(CERTIFICATE_REQUEST_BYTES_MAX)),
+    ("Enrolled", "cell", NAME),
+    ("Enrolled", "pool", NAME),
+    ("Labels", "labels", LABELS),
+    ("ListMachinesRequest", "page_token", TOKEN),
+    ("CreateJoinTokenRequest", "role", WORD),
+    ("CreateJoinTokenRequest", "names", Bound::Texts { items_max: JOIN_TOKEN_NAMES_MAX, bytes_max: NAME_BYTES_MAX }),
+    ("PinnedKey", "name", text(SUBJECT_BYTES_MAX)),
+    ("PinnedKey", "key_sha256", text(HASH_BYTES)),
+    ("PinRequest", "keys", list(PINS_MAX)),
+    ("SuspendRequest", "name", text(SUBJECT_BYTES_MAX)),
+    ("SuspendRequest", "reason", TEXT),
+    ("ResumeRequest", "name", text(SUBJECT_BYTES_MAX)),
+    ("RemoveMachineRequest", "name", text(SUBJECT_BYTES_MAX)),
+    ("SetEnrolmentRequest", "enrolment", WORD),
     ("AuditQueryRequest", "tenant", PATH),
     ("AuditQueryRequest", "principal", text(SUBJECT_BYTES_MAX)),
     ("AuditQueryRequest", "page_token", TOKEN),

@@ -67,6 +67,12 @@ impl Agent {
             spawn_until_stopped(&shared, shared.health.clone().run()),
             spawn_until_stopped(&shared, shared.cleaner.clone().run()),
         ];
+        let (host, config) = (shared.host.clone(), &shared.config);
+        let renewing = muster_enrolment::keep_renewed(host, config.endpoints.clone(), config.transport);
+        running.push(spawn_until_stopped(&shared, async move {
+            renewing.await;
+            Ok(())
+        }));
         let telling = shared.clone();
         let tell_proofs = async move {
             telling.tell_proofs().await;

@@ -9,10 +9,11 @@ use crate::logs::LogReaders;
 use crate::shared::Shared;
 use crate::wire;
 use futures::Stream;
+use muster_enrolment::Sessions;
 use muster_proto::v1;
 use muster_proto::v1::agents_client::AgentsClient;
 use muster_proto::v1::control_message::Message;
-use muster_runtime::{NetError, timeline};
+use muster_runtime::{NetError, Transport, timeline};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -141,10 +142,21 @@ async fn try_session(
     }
     // So that a node is not said to be without its cards, only because its agent has just started. A silent card holds nobody up.
     let _ = tokio::time::timeout(CARDS_MAX, shared.cards.until_read()).await;
+    // What this agent says of its sessions, where it has an identity.
+    let session = match shared.config.transport {
+        Transport::Plain => None,
+        Transport::Mutual => match Sessions(&shared.host).begin().await {
+            Ok(session) => Some(session),
+            Err(error) => {
+                shared.fail(error.into());
+                return Err(Ended::Stopped);
+            }
+        },
+    };
     let (lane, first) = mpsc::channel(LANE_MAX);
     let (log_lane, last) = mpsc::channel(LOG_LANE_MAX);
     // The lane is new: it has room.
-    let _ = lane.try_send(shared.hello());
+    let _ = lane.try_send(shared.hello(session));
     let opening = async {
         let mut inbound = client.session(outbound(first, last)).await?.into_inner();
         match inbound.message().await?.and_then(|message| message.message) {

@@ -10,7 +10,9 @@ use crate::health::{Health, Parts};
 use crate::stored::{self, Identity};
 use crate::telemetry::{self, Telemetry};
 use crate::wire;
+use muster_enrolment::Sessions;
 use muster_model::Proof;
+use muster_model::identity::SessionCount;
 use muster_model::ids::{Epoch, NodeId, Revision};
 use muster_model::node::{Gpu, NodeSpec, Withheld};
 use muster_model::node_links::NodeLinks;
@@ -18,7 +20,7 @@ use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{CardObserved, Desired, Gate, Leases, Meter, Reports, StaleStamp, Stamp, TaskKey};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
-use muster_runtime::{Host, timeline};
+use muster_runtime::{Host, Transport, timeline};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -221,6 +223,9 @@ impl Shared {
     /// A session begins: nothing that is older than its join is taken from now on, also after a crash. A control plane that has gone back
     /// behind what was taken before lowers nothing: its desired states are refused one by one.
     pub(crate) async fn enter_session(&self, welcome: &v1::Welcome) -> Result<(), AgentError> {
+        if self.config.transport == Transport::Mutual {
+            Sessions(&self.host).begun(welcome.generation).await?;
+        }
         let floor = Stamp {
             incarnation: welcome.cluster_incarnation,
             revision: Revision(welcome.revision),
@@ -316,7 +321,7 @@ impl Shared {
         self.stop.cancel();
     }
 
-    pub(crate) fn hello(&self) -> v1::AgentMessage {
+    pub(crate) fn hello(&self, session: Option<SessionCount>) -> v1::AgentMessage {
         let mut spec = self.spec.clone();
         let withheld = self.withheld();
         spec.gpus = spec.withholding(&withheld);
@@ -331,6 +336,7 @@ impl Shared {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             agent: state.identity.agent,
             cluster: state.identity.cluster,
+            session: session.map(|SessionCount { generation, nonce }| v1::SessionCount { generation, nonce }),
         }))
     }
 

@@ -13,6 +13,7 @@ mod attempt;
 mod growth;
 mod image;
 pub mod job;
+mod machine;
 mod moves;
 pub mod node;
 pub mod proposal;

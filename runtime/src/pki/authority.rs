@@ -6,7 +6,7 @@
 
 use super::error::PkiError;
 use super::name::{MachineName, Subject};
-use super::scheme::{Authority, Certificate, Requested, Scheme, Validity};
+use super::scheme::{Authority, Certificate, Presented, Requested, Scheme, Validity};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 /// A root: as long as machines are kept, with room.
@@ -16,7 +16,7 @@ pub const ISSUER_LIFE_MS: u64 = 2 * 365 * DAY_MS;
 /// A machine; it renews at a third.
 pub const MACHINE_LIFE_MS: u64 = 30 * DAY_MS;
 /// How far before the moment of signing a certificate is valid: for machines whose clock is behind.
-const EARLIER_MS: u64 = 3_600_000;
+pub(super) const EARLIER_MS: u64 = 3_600_000;
 
 /// Makes the root of a new cluster.
 ///
@@ -77,6 +77,16 @@ pub fn sign_machine(
         return Err(PkiError::request("a machine with the key of the issuer"));
     }
     scheme.sign(issuer, request, from_now(now_ms, MACHINE_LIFE_MS).and(issuer.stated.validity))
+}
+
+/// Whether a machine is to renew its certificate: after a third of its life, each machine at another moment of the twelfth after that.
+#[must_use]
+pub fn is_due(presented: &Presented, now_ms: u64) -> bool {
+    let Validity { from_ms, until_ms } = presented.validity;
+    let life_ms = until_ms.saturating_sub(from_ms);
+    let [high, low, ..] = presented.spki_sha256.0;
+    let share = u64::from(u16::from_be_bytes([high, low]));
+    now_ms >= from_ms + life_ms / 3 + life_ms / 12 * share / u64::from(u16::MAX)
 }
 
 fn expect(scheme: &dyn Scheme, request: &[u8], wanted: &Subject) -> Result<Requested, PkiError> {

@@ -34,16 +34,6 @@ pub trait Admit: Send + Sync + 'static {
     fn admit(&self, who: &PeerIdentity, from: &str) -> Result<(), NotAdmitted>;
 }
 
-/// Admits every machine whose certificate leads to the root: where nothing is pinned.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AnyUnderRoot;
-
-impl Admit for AnyUnderRoot {
-    fn admit(&self, _: &PeerIdentity, _: &str) -> Result<(), NotAdmitted> {
-        Ok(())
-    }
-}
-
 /// Asks whoever has the pins.
 pub(crate) fn ask(pins: Option<&dyn Admit>, who: &PeerIdentity, from: &str) -> Pin {
     match pins.map(|pins| pins.admit(who, from)) {

@@ -7,6 +7,7 @@
 //!   whoever has a list of pins must find the machine in it;
 //! - control nodes accept each other by their pins whatever the date: elections depend on no clock.
 
+use super::authority::EARLIER_MS;
 use super::name::MachineName;
 use super::scheme::{Presented, SpkiHash};
 
@@ -20,6 +21,8 @@ pub struct PeerIdentity {
     pub name: MachineName,
     /// The hash of its key.
     pub spki_sha256: SpkiHash,
+    /// When its certificate was made, in ms since the Unix epoch.
+    pub issued_ms: u64,
     /// How far its certificate was past its end when the connection was made; 0: it was not.
     pub expired_ms: u64,
 }
@@ -148,7 +151,8 @@ pub fn judge(side: Judging<'_>, them: &Presented, pin: impl FnOnce(&PeerIdentity
     }
     let alarm = side.now_ms.and_then(|now_ms| out_of_date(them, now_ms));
     let expired_ms = if let Some(OutOfDate::Expired { by_ms }) = alarm { by_ms } else { 0 };
-    let identity = PeerIdentity { name: them.name.clone(), spki_sha256: them.spki_sha256, expired_ms };
+    let issued_ms = them.validity.from_ms.saturating_add(EARLIER_MS);
+    let identity = PeerIdentity { name: them.name.clone(), spki_sha256: them.spki_sha256, issued_ms, expired_ms };
     let is_pinned = match pin(&identity) {
         Pin::Confirmed => true,
         Pin::NoList => false,

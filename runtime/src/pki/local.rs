@@ -48,6 +48,12 @@ impl LocalAuthorities {
         &self.root
     }
 
+    /// The issuer of a control node, for its disk.
+    #[must_use]
+    pub fn issuer(&self, id: u64) -> Option<&Authority> {
+        self.issuers.get(&id)
+    }
+
     /// The bundle with the root.
     ///
     /// # Errors

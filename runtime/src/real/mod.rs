@@ -10,6 +10,7 @@ mod descriptors;
 mod dialler;
 mod files;
 mod folder;
+mod following;
 mod heavy;
 mod kv;
 mod net;

@@ -6,6 +6,7 @@
 
 use super::connection::{Connection, Connections, Gate};
 use super::descriptors::Budget;
+use super::following::Following;
 use super::socket;
 use super::tls::{self, Entered, Entrance, TrustStore};
 use crate::host::TaskGroup;
@@ -81,9 +82,7 @@ impl TcpNet {
         timeout: Duration,
     ) -> Result<Channel, NetError> {
         check(endpoint)?;
-        let trust = Arc::clone(&self.trust);
-        let connector = move |to: http::Uri| connect(Arc::clone(&trust), to, expect);
-        let channel = Endpoint::from_shared(format!("http://{endpoint}"))
+        let endpoint = Endpoint::from_shared(format!("http://{endpoint}"))
             .map_err(|_| bad(endpoint))?
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(interval)
@@ -91,9 +90,20 @@ impl TcpNet {
             .keep_alive_while_idle(true)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .executor(Spawner(self.tasks.clone()))
-            .connect_with_connector_lazy(tower::service_fn(connector));
-        Ok(BoxCloneSyncService::new(channel.map_err(CallError::new)))
+            .executor(Spawner(self.tasks.clone()));
+        let trust = Arc::clone(&self.trust);
+        let dial = move || {
+            let trust = Arc::clone(&trust);
+            let connector = move |to: http::Uri| connect(Arc::clone(&trust), to, expect);
+            endpoint.connect_with_connector_lazy(tower::service_fn(connector))
+        };
+        Ok(match expect {
+            // Nothing is shown, and nothing changes.
+            Expect::Plain => BoxCloneSyncService::new(dial().map_err(CallError::new)),
+            Expect::Control | Expect::Member(_) => {
+                BoxCloneSyncService::new(Following::new(Arc::clone(&self.trust), dial))
+            }
+        })
     }
 }
 

@@ -132,6 +132,8 @@ struct SimChannel {
 struct Connected {
     /// With whom.
     listener: u64,
+    /// Under which credentials of this side.
+    trust: Option<u64>,
     /// Who is on this side, as the other one sees it.
     peer: Peer,
 }
@@ -178,9 +180,11 @@ impl SimChannel {
             return Ok(Peer { identity: None, from: from.as_str().into() });
         }
         let mut connected = self.connected.lock().await;
+        let trust = self.trust.number();
         let current = network.endpoint(to, self.port);
         if let (Some(connected), Some(current)) = (&*connected, &current)
             && connected.listener == current.number
+            && connected.trust == trust
         {
             return Ok(connected.peer.clone());
         }
@@ -205,7 +209,7 @@ impl SimChannel {
             CallError::new(status)
         })?;
         network.event(format_args!("handshake {from} > {place} {}", if resumed { "resumed" } else { "full" }));
-        *connected = Some(Connected { listener: listener.number, peer: peer.clone() });
+        *connected = Some(Connected { listener: listener.number, trust, peer: peer.clone() });
         Ok(peer)
     }
 

@@ -50,6 +50,11 @@ impl TrustCell {
         });
     }
 
+    /// Which credentials these are.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.current.lock().as_ref().map(|trust| trust.number)
+    }
+
     pub(super) fn credentials(&self) -> Option<Arc<Credentials>> {
         self.current.lock().as_ref().map(|trust| Arc::clone(&trust.credentials))
     }

@@ -91,6 +91,9 @@ impl Shard {
             config.moves,
         );
         host.spawn(planner.run(stop.clone()));
+        let renewing = muster_enrolment::keep_renewed(host.clone(), config.endpoints.clone(), config.transport);
+        let stopped = stop.clone();
+        host.spawn(async move { stopped.run_until_cancelled(renewing).await });
         tracing::info!(shard = %name, endpoints = ?config.endpoints, "shard started");
         Ok(Shard { name, stop, leases, control, status })
     }

@@ -51,8 +51,21 @@ fn hidden(status: Status) -> Status {
 }
 
 async fn hello(channel: &MachineChannel, name: &str) -> Result<(), Status> {
+    hello_with(channel, name, None, |_| {}).await
+}
+
+/// The count of a machine that has had no session.
+const FIRST: Option<v1::SessionCount> = Some(v1::SessionCount { generation: 0, nonce: 7 });
+
+/// The same, with what the node claims.
+async fn hello_with(
+    channel: &MachineChannel,
+    name: &str,
+    session: Option<v1::SessionCount>,
+    claim: impl FnOnce(&mut v1::NodeSpec),
+) -> Result<(), Status> {
     let [region, zone, block, leaf] = ["r", "z", "b", "l"].map(str::to_owned);
-    let spec = v1::NodeSpec {
+    let mut spec = v1::NodeSpec {
         name: name.to_owned(),
         address: "127.0.0.1".to_owned(),
         boot_id: "another boot".to_owned(),
@@ -63,7 +76,8 @@ async fn hello(channel: &MachineChannel, name: &str) -> Result<(), Status> {
         memory_mib: 1_024,
         ..v1::NodeSpec::default()
     };
-    let hello = v1::Hello { spec: Some(spec), agent: 99, ..v1::Hello::default() };
+    claim(&mut spec);
+    let hello = v1::Hello { spec: Some(spec), agent: 99, session, ..v1::Hello::default() };
     let first = v1::AgentMessage { message: Some(v1::agent_message::Message::Hello(hello)) };
     let session = AgentsClient::new(channel.clone()).session(futures::stream::iter([first])).await?;
     session.into_inner().message().await.map(drop)
@@ -95,6 +109,117 @@ fn attempt_21_a_captured_node_is_no_other_node() {
     assert!(taken.expect_err("another's").to_string().contains("of another machine"));
     fleet.is_well();
     fleet.is_recorded(&["Agents.Session", "node:node-0001"]);
+}
+
+/// Attempt 22.
+#[test]
+fn attempt_22_a_node_claims_no_pool_label_or_card_that_it_was_not_enrolled_with() {
+    let fleet = Fleet::start();
+    let join = fleet.dev.path("join").display().to_string();
+    let create = ["machine", "token", "create", "node", "--names", "gpu-9", "--cell", "cell-0", "--pool", "default"];
+    fleet.dev.ok(&[&create[..], &["--gpus-max", "0", "--labels", "rack=r1", "--out", &join]].concat());
+    let identity = fleet.dev.path("dev/identities/gpu-9").display().to_string();
+    let joined =
+        crate::common::alone(&["machine", "join", "node:gpu-9", &join, "--out", &identity], &fleet.dev.path("dev"));
+    let joined: crate::common::Said = { joined }.output().expect("muster").into();
+    assert_eq!(joined.code, 0, "{}", joined.err);
+    let channel = fleet.captured("gpu-9", Role::Node("gpu-9".to_owned()));
+    let gpu = v1::Gpu { model: "h100".to_owned(), memory_mib: 81_559, uuid: "GPU-1".to_owned(), ..v1::Gpu::default() };
+    fleet.runtime.block_on(async {
+        let refused = |what: &str, answer: Result<(), Status>, field: &str| {
+            let refused = answer.expect_err(what);
+            assert!(
+                refused.code() == Code::InvalidArgument && refused.message().contains(field),
+                "{what}: {refused:?}"
+            );
+        };
+        let claimed = hello_with(&channel, "gpu-9", FIRST, |spec| spec.pool = "secret".to_owned()).await;
+        refused("another pool", claimed, "pool");
+        let claimed = hello_with(&channel, "gpu-9", FIRST, |spec| spec.cell = "cell-1".to_owned()).await;
+        refused("another cell", claimed, "cell");
+        let label = |spec: &mut v1::NodeSpec| drop(spec.labels.insert("trusted".to_owned(), "yes".to_owned()));
+        refused("a label", hello_with(&channel, "gpu-9", FIRST, label).await, "labels");
+        refused("a card", hello_with(&channel, "gpu-9", FIRST, |spec| spec.gpus.push(gpu.clone())).await, "gpus");
+        denied("another name", hello(&channel, "gpu-8").await);
+        hello_with(&channel, "gpu-9", FIRST, |_| {}).await.expect("what it was enrolled for");
+        // A session that is not counted is a way around the search for copies.
+        let silent = hello_with(&channel, "gpu-9", None, |_| {}).await.expect_err("it does not count");
+        assert!(silent.message().contains("has counted its sessions before"), "{silent:?}");
+    });
+    fleet.is_well();
+}
+
+/// Attempt 25, of join tokens; those of tokens and sessions are in `calls.rs`.
+#[test]
+fn attempt_25_a_join_token_lets_in_nobody_twice_and_nobody_else() {
+    let fleet = Fleet::start();
+    let make = |names: &str| {
+        let join = fleet.dev.path(names).display().to_string();
+        fleet.dev.ok(&["machine", "token", "create", "node", "--names", names, "--out", &join]);
+        join
+    };
+    let home = fleet.dev.path("thief");
+    std::fs::create_dir_all(&home).expect("a folder");
+    let join = |name: &str, file: &str| -> crate::common::Said {
+        let out = home.join(name.replace(':', "-")).display().to_string();
+        crate::common::alone(&["machine", "join", name, file, "--out", &out], &home).output().expect("muster").into()
+    };
+    let refused = |name: &str, file: &str, why: &str| {
+        let said = join(name, file);
+        assert!(said.code != 0 && said.err.contains(why), "{name}: {}{}", said.out, said.err);
+        std::fs::remove_dir_all(home.join(name.replace(':', "-"))).ok();
+    };
+    let file = make("gpu-7");
+    refused("node:node-0000", &file, "not for node:node-0000");
+    refused("shard:gpu-7", &file, "not for shard:gpu-7");
+    let text = std::fs::read_to_string(&file).expect("a file");
+    let altered = |from: &str, to: &str| {
+        let path = home.join("altered");
+        std::fs::write(&path, text.replacen(from, to, 1)).expect("written");
+        path.display().to_string()
+    };
+    refused("node:gpu-7", &altered("mj1_", "mt1_"), "no join token");
+    let token = text.lines().find(|line| line.starts_with("mj1_")).expect("a token").to_owned();
+    let last = if token.ends_with('0') { "1" } else { "0" };
+    let cut = format!("{}{last}", &token[..token.len() - 1]);
+    refused("node:gpu-7", &altered(&token, &cut), "it was cut");
+    // A root of somebody else in the place of the cluster's: nothing is sent there.
+    let said: crate::common::Said =
+        crate::common::alone(&["ca", "init", "dev", "--out", &home.join("ca").display().to_string()], &home)
+            .output()
+            .expect("muster")
+            .into();
+    assert_eq!(said.code, 0, "{}", said.err);
+    let (head, _) = text.split_once("-----BEGIN").expect("a root");
+    let roots = std::fs::read_to_string(home.join("ca/roots.pem")).expect("a root");
+    std::fs::write(home.join("other"), format!("{head}{roots}")).expect("written");
+    let mut waits = crate::common::alone(
+        &[
+            "machine",
+            "join",
+            "node:gpu-7",
+            &home.join("other").display().to_string(),
+            "--out",
+            &home.join("o").display().to_string(),
+        ],
+        &home,
+    );
+    let mut waits = waits.stderr(std::process::Stdio::null()).spawn().expect("muster");
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(waits.try_wait().expect("a process").is_none(), "it goes on looking for the cluster");
+    waits.kill().expect("a process");
+    drop(waits.wait());
+    assert!(!home.join("o/machine.pem").exists());
+    assert_eq!(join("node:gpu-7", &file).code, 0, "whoever it is for");
+    std::fs::rename(home.join("node-gpu-7"), home.join("kept")).expect("moved");
+    refused("node:gpu-7", &file, "with another key");
+    let ended = make("gpu-6");
+    let id = fleet.dev.run(&["machine", "token", "list", "-o", "json"]).json();
+    let id = id.as_array().expect("a list").iter().filter_map(|token| token["id"].as_u64()).max().expect("a token");
+    fleet.dev.ok(&["machine", "token", "revoke", &id.to_string()]);
+    refused("node:gpu-6", &ended, "does not exist");
+    fleet.is_well();
+    fleet.is_recorded(&["Machines.Enroll", "not for node:node-0000"]);
 }
 
 /// Attempt 23.

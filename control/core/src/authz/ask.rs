@@ -5,6 +5,7 @@
 
 use crate::command::Command;
 use muster_model::identity::CredentialKind;
+use muster_model::identity::{MachineRole, Principal};
 use muster_model::ids::{CellId, Epoch, JobId, NodeId, TenantId};
 use muster_model::tenant_edit::{AntiAffinityEdit, Edit};
 use muster_model::{Holder, Role, Rpc};
@@ -85,6 +86,12 @@ pub enum About<'a> {
     Grant(u64),
     /// A session or token that exists.
     Credential(u64),
+    /// A machine, by name.
+    Machine(&'a Principal),
+    /// Machines of a role that are yet to come.
+    MachinesOf(MachineRole),
+    /// A join token that exists.
+    JoinToken(u64),
 }
 
 /// All that a command asks for.
@@ -184,6 +191,16 @@ impl<'a> Asks<'a> {
             }
             Command::RevokeCredential { id } => one(Rpc::AuthRevoke, A::Credential(*id)),
             Command::SetAccess { .. } => one(Rpc::AuthSecure, A::WholeTree),
+            Command::PutJoinToken { .. }
+            | Command::RevokeJoinToken { .. }
+            | Command::EnrollMachine { .. }
+            | Command::RenewMachine { .. }
+            | Command::PinMachines { .. }
+            | Command::SuspendMachine { .. }
+            | Command::ResumeMachine { .. }
+            | Command::RemoveMachine { .. }
+            | Command::SetEnrolment { .. }
+            | Command::BeginSession { .. } => Asks::of_machines(command),
             Command::MarkSilent { .. }
             | Command::MarkReady { .. }
             | Command::FenceNode { .. }
@@ -194,6 +211,28 @@ impl<'a> Asks<'a> {
             | Command::DecideDue => Asks::OfSystem,
             // Nothing is wrapped twice.
             Command::Authored { .. } => Asks::OfSystem,
+        }
+    }
+
+    /// The same for what is about identities of machines.
+    fn of_machines(command: &'a Command) -> Self {
+        use About as A;
+        let one = |rpc, about| Asks::All(vec![Ask { rpc, about }]);
+        match command {
+            Command::PutJoinToken { role, .. } => one(Rpc::MachinesCreateJoinToken, A::MachinesOf(*role)),
+            Command::RevokeJoinToken { id } => one(Rpc::MachinesRevokeJoinToken, A::JoinToken(*id)),
+            Command::EnrollMachine { .. } => one(Rpc::MachinesEnroll, A::Nothing),
+            Command::RenewMachine { machine, .. } => one(Rpc::MachinesRenew, A::Machine(machine)),
+            Command::PinMachines { machines, .. } => {
+                let ask = |machine| Ask { rpc: Rpc::MachinesPin, about: A::Machine(machine) };
+                Asks::All(machines.iter().map(|(machine, _)| ask(machine)).collect())
+            }
+            Command::SuspendMachine { machine, .. } => one(Rpc::MachinesSuspend, A::Machine(machine)),
+            Command::ResumeMachine { machine } => one(Rpc::MachinesResume, A::Machine(machine)),
+            Command::RemoveMachine { machine } => one(Rpc::MachinesRemove, A::Machine(machine)),
+            Command::SetEnrolment { .. } => one(Rpc::MachinesSetEnrolment, A::WholeTree),
+            Command::BeginSession { machine: Principal::Node(name), .. } => one(Rpc::AgentsSession, A::NodeNamed(name)),
+            _ => Asks::OfSystem,
         }
     }
 }

@@ -6,6 +6,7 @@ use super::rights::Rights;
 use super::table::{Rule, rule};
 use super::{About, Ask, Denied};
 use crate::state::State;
+use muster_model::identity::MachineRole;
 use muster_model::ids::{JobId, TenantId};
 use muster_model::object::Number;
 use muster_model::{Principal, Role, Rpc, Tenant};
@@ -42,6 +43,8 @@ pub(super) fn may(state: &State, rights: &Rights<'_>, ask: &Ask<'_>) -> Result<(
         }
         Rule::Node => judge.node(&ask.about),
         Rule::Shard => judge.shard(&ask.about),
+        Rule::Machine => judge.machine(&ask.about),
+        Rule::Machines => judge.machines(&ask.about),
     }
 }
 
@@ -213,6 +216,32 @@ impl Judge<'_> {
             }
             Some(Ok(tenant)) => Err(Self::no_tenant(&tenant.path)),
         }
+    }
+
+    fn machine(&self, about: &About<'_>) -> Result<(), Denied> {
+        let own = self.rights.principal();
+        let is_own = match about {
+            About::Machine(named) => *named == own,
+            _ => true,
+        };
+        self.need(own.is_machine() && is_own, "the identity of that very machine")
+    }
+
+    fn machines(&self, about: &About<'_>) -> Result<(), Denied> {
+        let of_control = match about {
+            About::Machine(machine) => matches!(machine, Principal::Member(_)),
+            About::MachinesOf(role) => *role == MachineRole::Control,
+            About::JoinToken(id) => {
+                self.state.join_tokens.get(&Number(*id)).is_some_and(|token| token.role == MachineRole::Control)
+            }
+            _ => false,
+        };
+        let operates = self.rights.has_on_fleet(Role::Operator) && !of_control;
+        let needs = match of_control {
+            true => "admin of the root of the tree, since it is about a control node",
+            false => "role operator, or admin of the root of the tree",
+        };
+        self.need(operates || self.rights.is_root(), needs)
     }
 
     fn node(&self, about: &About<'_>) -> Result<(), Denied> {

@@ -8,18 +8,20 @@
 //! - what somebody may not see is told as if it did not exist, in the same words.
 
 mod ask;
+mod machines;
 mod may;
 mod rights;
 mod table;
 mod visible;
 
 pub use ask::{About, Ask, Asks};
+pub use machines::{Shown, admits, is_pinned};
 pub use rights::Rights;
 pub use table::{Rule, rule};
 pub use visible::Visibility;
 
 use crate::state::State;
-use muster_model::identity::Author;
+use muster_model::identity::{Author, Enrolment};
 use muster_model::{AccessMode, Principal, Rpc};
 use serde::{Deserialize, Serialize};
 
@@ -92,14 +94,16 @@ pub fn authorize(state: &State, now_ms: u64, author: &Author, ask: &Ask<'_>) -> 
     }
     // A machine that has shown who it is acts as itself, in an open cluster too.
     if author.principal.is_machine() && is_of_machines(ask.rpc) {
-        may::may(state, &Rights::of_machine(state, now_ms, author)?, ask)?;
+        machines::may_act(state, &author.principal, ask.rpc)?;
+        may::may(state, &Rights::of_machine(state, now_ms, author), ask)?;
         return Ok(allowed(Visibility::All));
     }
     if state.meta.access == AccessMode::Open || rule(ask.rpc) == Rule::Open {
         return Ok(allowed(Visibility::All));
     }
-    // Whoever has an identity shows it. Until the first machine has one, all of them are believed by their names.
-    if author.principal == Principal::Anonymous && is_of_machines(ask.rpc) && state.machines.is_empty() {
+    // Whoever has an identity shows it. Where none is required, machines without certificates are believed by their names.
+    let optional = state.meta.enrolment == Enrolment::Optional;
+    if author.principal == Principal::Anonymous && is_of_machines(ask.rpc) && optional {
         return Ok(allowed(Visibility::All));
     }
     let rights = Rights::of(state, now_ms, author)?;
@@ -107,10 +111,10 @@ pub fn authorize(state: &State, now_ms: u64, author: &Author, ask: &Ask<'_>) -> 
     Ok(allowed(rights.visibility()))
 }
 
-/// Whether `rpc` is a call of control nodes, shards or agents.
+/// Whether `rpc` is a call that only control nodes, shards or agents make.
 #[must_use]
 pub const fn is_of_machines(rpc: Rpc) -> bool {
-    matches!(rule(rpc), Rule::Node | Rule::Shard | Rule::Member)
+    matches!(rule(rpc), Rule::Node | Rule::Shard | Rule::Member | Rule::Machine)
 }
 
 /// The same for every part of a call that is about several things.

@@ -3,11 +3,11 @@
 //! What must stay true: only credentials and identities that hold at that time give rights; a token gives its scope and nothing else; a role on a tenant
 //! reaches the tenants below it and no others.
 
-use super::{Denied, Visibility};
+use super::{Denied, Visibility, machines};
 use crate::state::State;
 use muster_model::identity::{Author, Credential, Subject};
 use muster_model::object::Number;
-use muster_model::{Grant, Principal, Role, TenantId};
+use muster_model::{Grant, Principal, Role, Rpc, TenantId};
 use std::collections::BTreeSet;
 
 /// What one caller may do.
@@ -34,14 +34,9 @@ impl<'a> Rights<'a> {
             )),
             Principal::System => Ok(rights),
             Principal::Node(_) | Principal::Shard(_) | Principal::Member(_) => {
-                let machine = state.machines.get(&author.principal.to_string());
-                match machine {
-                    Some(machine) if machine.is_active() => Ok(rights),
-                    Some(_) => {
-                        Err(unauthenticated("this machine's identity is suspended; an operator has to enrol it anew"))
-                    }
-                    None => Err(unauthenticated("this machine has not been enrolled, or was removed")),
-                }
+                // Whatever it asks for as nobody else: it has no grants.
+                machines::may_act(state, &author.principal, Rpc::AuthWhoAmI)?;
+                Ok(rights)
             }
             Principal::User(_) | Principal::Service(_) => {
                 let credential = credential(state, now_ms, author)?;
@@ -60,16 +55,9 @@ impl<'a> Rights<'a> {
         }
     }
 
-    /// Those of a machine, for calls of machines. Until the first machine is enrolled here, what its certificate says is enough: who signs
-    /// certificates decides who is one.
-    ///
-    /// # Errors
-    /// When it is not enrolled (any more), or is suspended.
-    pub fn of_machine(state: &'a State, now_ms: u64, author: &Author) -> Result<Self, Denied> {
-        if !state.machines.is_empty() {
-            return Self::of(state, now_ms, author);
-        }
-        Ok(Rights { state, principal: author.principal.clone(), now_ms, grants: Vec::new(), scope: None })
+    /// Those of a machine that may act, for calls of machines.
+    pub(super) fn of_machine(state: &'a State, now_ms: u64, author: &Author) -> Self {
+        Rights { state, principal: author.principal.clone(), now_ms, grants: Vec::new(), scope: None }
     }
 
     /// Who it is.

@@ -47,6 +47,10 @@ pub enum Rule {
     Node,
     /// The shard that it names, where it holds the newest lease.
     Shard,
+    /// The machine that it is about.
+    Machine,
+    /// Identities of machines: operator for nodes and shards, admin of the root of the tree for control nodes too.
+    Machines,
 }
 
 /// What `rpc` takes.
@@ -103,6 +107,16 @@ pub const fn rule(rpc: Rpc) -> Rule {
         | Rpc::AuthListGrants
         | Rpc::AuthRevokeGrant => Rule::Delegates,
         Rpc::AuthSecure => Rule::Root,
+        Rpc::MachinesEnroll => Rule::Open,
+        Rpc::MachinesRenew => Rule::Machine,
+        Rpc::MachinesList | Rpc::MachinesListJoinTokens => Rule::ReadsMembers,
+        Rpc::MachinesCreateJoinToken
+        | Rpc::MachinesRevokeJoinToken
+        | Rpc::MachinesPin
+        | Rpc::MachinesSuspend
+        | Rpc::MachinesResume
+        | Rpc::MachinesRemove => Rule::Machines,
+        Rpc::MachinesSetEnrolment => Rule::Root,
         Rpc::AuditQuery => Rule::Filtered,
         Rpc::ShardsAcquire | Rpc::ShardsRenew | Rpc::ShardsRelease | Rpc::ShardsWatch | Rpc::ShardsPropose => {
             Rule::Shard
@@ -127,7 +141,7 @@ impl Rule {
     #[must_use]
     pub fn in_words(self) -> String {
         match self {
-            Rule::Open => "nothing".to_owned(),
+            Rule::Open => "no identity".to_owned(),
             Rule::Own => "any identity; it is about the caller".to_owned(),
             Rule::Filtered => "any role; shows what the caller may see".to_owned(),
             Rule::Reads(role) => format!("{role} of the tenant; operator, auditor"),
@@ -149,6 +163,8 @@ impl Rule {
             Rule::Member => "a control node".to_owned(),
             Rule::Node => "the agent of that node".to_owned(),
             Rule::Shard => "the shard that it names, with the newest lease".to_owned(),
+            Rule::Machine => "the machine that it is about".to_owned(),
+            Rule::Machines => "operator for nodes and shards; root for control nodes too".to_owned(),
         }
     }
 }

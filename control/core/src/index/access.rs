@@ -1,7 +1,7 @@
-//! Grants by whom they are for, credentials by whom they prove, and both by when they end.
+//! Grants by whom they are for, credentials by whom they prove, and these and join tokens by when they end.
 
 use muster_model::Principal;
-use muster_model::identity::{Credential, Grant, Subject};
+use muster_model::identity::{Credential, Grant, JoinToken, Subject};
 use muster_model::object::{Key, Number};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +39,12 @@ impl AccessIndex {
             self.grants.entry(grant.subject.clone()).or_default().insert(grant.id);
             self.ends.extend(end(grant));
         }
+    }
+
+    pub(crate) fn change_join_token(&mut self, old: Option<&JoinToken>, new: Option<&JoinToken>) {
+        let end = |one: &JoinToken| (one.expires_ms, Key::JoinToken(Number(one.id)));
+        old.map(|one| self.ends.remove(&end(one)));
+        self.ends.extend(new.map(end));
     }
 
     pub(crate) fn change_credential(&mut self, old: Option<&Credential>, new: Option<&Credential>) {

@@ -5,8 +5,8 @@
 
 use super::charge::charge_of;
 use super::{cells, claims, level, ports, shape};
-use crate::command::LeasedBinding;
 use crate::draft::Draft;
+use crate::leased_binding::LeasedBinding;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::windows;

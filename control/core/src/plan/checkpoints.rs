@@ -3,8 +3,8 @@
 //! What must stay true: the time only moves forward and is never ahead of the state's; a running job is written at most every
 //! [`CHECKPOINT_EVERY_MS`], and what it saved on being stopped is always recorded.
 
-use crate::command::TaskReport;
 use crate::draft::Draft;
+use crate::task_report::TaskReport;
 use muster_model::AllocationState;
 use muster_model::checkpoint::{self, CHECKPOINT_EVERY_MS};
 

@@ -5,8 +5,8 @@
 //! recorded under the epoch at its own time.
 
 use super::ports;
-use crate::command::LeasedBinding;
 use crate::draft::Draft;
+use crate::leased_binding::LeasedBinding;
 use crate::state::State;
 use crate::tier::tier_of;
 use muster_model::ids::{AllocationId, JobId, TenantId};

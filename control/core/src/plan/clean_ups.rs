@@ -4,9 +4,9 @@
 //! something is (law 13); what is clean never becomes unclean again by a report that comes late; a node that was fenced cleans its devices before it
 //! starts anything on them, so nobody waits for its word.
 
-use crate::command::TaskReport;
 use crate::draft::Draft;
 use crate::level;
+use crate::task_report::TaskReport;
 use muster_model::ids::{AllocationId, NodeId};
 use muster_model::node::Withheld;
 use muster_model::task::{CleanUp, HoldMode};

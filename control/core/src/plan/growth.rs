@@ -10,9 +10,9 @@
 use super::bind::waiting_in;
 use super::charge::charge_of;
 use super::{cells, level, ports, shape};
-use crate::command::LeasedBinding;
 use crate::draft::Draft;
 use crate::growth_fault::GrowthFault;
+use crate::leased_binding::LeasedBinding;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::tier::tier_of;

@@ -4,7 +4,7 @@
 //! it started can run any more (its host was booted since, the new agent has cleared that host, or every grace has passed), and
 //! under a new epoch; who is turned away is noted on the node. Cards that somebody still holds never change under them.
 
-use super::{attempts, isolation, nodes, pools};
+use super::{attempts, isolation, machines, nodes, pools};
 use crate::bounds::{CELLS_MAX, NODES_MAX, REROUTE_MAX, RIVAL_EVERY_MS};
 use crate::draft::Draft;
 use crate::index::CellIndex;
@@ -27,6 +27,7 @@ pub(super) fn join(
     agent: u64,
 ) -> Result<Done, Reject> {
     spec.validate().map_err(Reject::Invalid)?;
+    machines::is_within(draft.state, spec)?;
     if let Some(fault) = draft.state.pools.get(&spec.pool).and_then(|pool| pools::fits_cards(pool, spec)) {
         let problem = format!("pool {}: {}: {}", spec.pool, fault.field, fault.problem);
         return Err(Reject::field("pool", problem, format!("use another pool, or in that pool {}", fault.fix)));

@@ -10,8 +10,8 @@
 use super::bind::waiting_in;
 use super::charge::charge_of;
 use super::{cells, claims, level, preempt, shape};
-use crate::command::LeasedBinding;
 use crate::draft::Draft;
+use crate::leased_binding::LeasedBinding;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::state::State;

@@ -11,8 +11,8 @@
 use super::bind::waiting_in;
 use super::charge::charge_of;
 use super::{attempts, cells, claims, growth, level, shape};
-use crate::command::LeasedBinding;
 use crate::draft::Draft;
+use crate::leased_binding::LeasedBinding;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::victim_fault::VictimFault;

@@ -1,7 +1,7 @@
 //! Whether a placement is what the job asked for: counts, kinds, pool, closeness. Whether it *fits* is the capacity ledger's business.
 
 use super::cells;
-use crate::command::LeasedBinding;
+use crate::leased_binding::LeasedBinding;
 use crate::reject::Reject;
 use crate::routing::refusal_of_pool;
 use crate::shape_fault::{RankFault, ShapeFault};

@@ -2,10 +2,10 @@
 
 use super::{attempts, checkpoints, clean_ups, nodes};
 use crate::bounds::REPORTS_PER_COMMAND_MAX;
-use crate::command::TaskReport;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use crate::task_report::TaskReport;
 use muster_model::ids::{AllocationId, Epoch, NodeId};
 use std::collections::BTreeSet;
 

@@ -195,6 +195,15 @@ impl Kept for Credential {
     }
 }
 
+impl Kept for JoinToken {
+    type Held = JoinToken;
+    type Table = BTreeMap<Number, JoinToken>;
+
+    fn changed(derived: &mut Derived, old: Option<&JoinToken>, new: Option<&JoinToken>) {
+        derived.index.access.change_join_token(old, new);
+    }
+}
+
 /// Kinds from which nothing is derived.
 macro_rules! nothing_derived {
     ($($kind:ty),* $(,)?) => {
@@ -217,6 +226,5 @@ nothing_derived!(
     MoveRecord,
     UseHistory,
     Machine,
-    JoinToken,
     AuditHead,
 );

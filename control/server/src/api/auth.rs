@@ -9,15 +9,16 @@ use super::rates::Callers;
 use super::{credential_text, refusal};
 use crate::consensus::Consensus;
 use crate::denials::Denials;
+use crate::identities::{principal_of, shown_by};
 use futures::future::{Either, Ready, ready};
 use http::{Request, Response, header};
 use muster_control_core::State;
-use muster_control_core::authz::{About, Ask, Denied, authorize, is_of_machines};
+use muster_control_core::authz::{About, Ask, Denied, Shown, authorize, is_of_machines, is_pinned};
 use muster_model::identity::Author;
 use muster_model::object::Number;
 use muster_model::{AccessMode, Principal, Rpc};
 use muster_runtime::Peer;
-use muster_runtime::pki::{PeerIdentity, Role};
+use muster_runtime::pki::PeerIdentity;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -81,7 +82,9 @@ where
             let why = format!("{path} is no method of this version of muster");
             return Either::Right(ready(Ok(Status::unimplemented(why).into_http())));
         };
-        match author(&self.consensus, rpc, &request) {
+        let machine = machine_of(&request);
+        let from = from(&request);
+        match author(&self.consensus, rpc, machine.as_deref(), &from, request.headers()) {
             Ok(author) => {
                 // Machines are not held up: a control node must answer for its term, an agent for its tasks.
                 let counted = if is_of_machines(rpc) { Ok(()) } else { self.count(&author) };
@@ -93,10 +96,9 @@ where
             }
             Err(denied) => {
                 // A machine has proved who it is, whatever it may not.
-                let machine = request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone());
                 let machine = machine.filter(|_| is_of_machines(rpc));
-                let principal = machine.map(|machine| principal_of(&machine)).unwrap_or_default();
-                let author = Author { principal, from: from(&request), ..Author::default() };
+                let principal = machine.map(|machine| principal_of(machine.name.role())).unwrap_or_default();
+                let author = Author { principal, from, ..Author::default() };
                 self.denials.note(&author, rpc.name(), format!("denied: {denied}"));
                 Either::Right(ready(Ok(refusal::denied(&denied).into_http())))
             }
@@ -123,18 +125,48 @@ pub(crate) fn author_of<T>(request: &tonic::Request<T>) -> Author {
     request.extensions().get::<Author>().cloned().unwrap_or_default()
 }
 
-fn author<B>(consensus: &Consensus, rpc: Rpc, request: &Request<B>) -> Result<Author, Denied> {
-    let from = from(request);
-    let machine = request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone());
-    if let Some(machine) = machine.as_ref().filter(|_| is_of_machines(rpc)) {
-        let author = Author { principal: principal_of(machine), from, ..Author::default() };
+/// What the machine at the other end of the connection has proved itself with; none of people and in clear text.
+pub(crate) fn shown<T>(request: &tonic::Request<T>) -> Option<Shown> {
+    let peer = request.extensions().get::<Peer>()?;
+    peer.identity.as_deref().map(shown_by)
+}
+
+/// Whether `author`, who has shown that, may do this now: connections outlive a change of keys, and streams the end of rights.
+///
+/// # Errors
+/// [`Denied`].
+pub(crate) fn still(
+    state: &State,
+    now_ms: u64,
+    (author, shown): (&Author, Option<&Shown>),
+    ask: &Ask<'_>,
+) -> Result<(), Denied> {
+    shown.map_or(Ok(()), |shown| is_pinned(state, &author.principal, shown, ask.rpc))?;
+    authorize(state, now_ms, author, ask).map(drop)
+}
+
+fn machine_of<B>(request: &Request<B>) -> Option<Arc<PeerIdentity>> {
+    request.extensions().get::<Peer>().and_then(|peer| peer.identity.clone())
+}
+
+fn author(
+    consensus: &Consensus,
+    rpc: Rpc,
+    machine: Option<&PeerIdentity>,
+    from: &str,
+    headers: &http::HeaderMap,
+) -> Result<Author, Denied> {
+    let itself = |machine: &PeerIdentity| Author {
+        principal: principal_of(machine.name.role()),
+        from: from.to_owned(),
+        ..Author::default()
+    };
+    if let Some(machine) = machine.filter(|_| is_of_machines(rpc)) {
+        let author = itself(machine);
         let now_ms = consensus.now_ms();
         // Whether it may make this kind of call; about whom it may make it, its handler judges.
         let ask = Ask { rpc, about: About::Nothing };
-        consensus.read(|state, _| {
-            is_pinned(state, &author.principal, machine)?;
-            authorize(state, now_ms, &author, &ask).map(drop)
-        })?;
+        consensus.read(|state, _| still(state, now_ms, (&author, Some(&shown_by(machine))), &ask))?;
         if let Principal::Member(id) = author.principal
             && is_for_members(rpc)
             && !consensus.is_member(id)
@@ -148,12 +180,12 @@ fn author<B>(consensus: &Consensus, rpc: Rpc, request: &Request<B>) -> Result<Au
         }
         return Ok(author);
     }
-    let mut sent = request.headers().get_all(header::AUTHORIZATION).iter();
+    let mut sent = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = sent.next() else {
         // A control node passes on what somebody without credentials has asked; other machines ask for themselves.
-        let itself = machine.filter(|machine| machine.name.control_id().is_none());
-        let principal = itself.map(|machine| principal_of(&machine)).unwrap_or_default();
-        return Ok(Author { principal, from, ..Author::default() });
+        let machine = machine.filter(|machine| machine.name.control_id().is_none());
+        let nobody = || Author { from: from.to_owned(), ..Author::default() };
+        return Ok(machine.map_or_else(nobody, itself));
     };
     if sent.next().is_some() {
         return Err(unauthenticated("two authorization headers were sent; send one"));
@@ -164,33 +196,14 @@ fn author<B>(consensus: &Consensus, rpc: Rpc, request: &Request<B>) -> Result<Au
         .ok_or_else(|| unauthenticated("that is no session or token of muster: it was cut, or belongs elsewhere"))?;
     let hash: [u8; 32] = Sha256::digest(secret).into();
     let now_ms = consensus.now_ms();
-    let principal = consensus.read(|state, _| prove(state, now_ms, id, &hash, &from))?;
-    Ok(Author { principal, credential: Some(id), from, request_sha256: None })
+    let principal = consensus.read(|state, _| prove(state, now_ms, id, &hash, from))?;
+    Ok(Author { principal, credential: Some(id), from: from.to_owned(), request_sha256: None })
 }
 
 /// What a leader, or whoever serves an agent, does for members of the cluster. The calls of consensus itself come from new leaders too, whom a node that is
 /// behind does not know yet; the envelope of each says more.
 fn is_for_members(rpc: Rpc) -> bool {
     matches!(rpc, Rpc::PeerForward | Rpc::PeerReadIndex | Rpc::PeerRenewLeases | Rpc::PeerLogs)
-}
-
-/// The machine that a certificate names.
-fn principal_of(machine: &PeerIdentity) -> Principal {
-    match machine.name.role() {
-        Role::Control(id) => Principal::Member(*id),
-        Role::Shard(name) => Principal::Shard(name.clone()),
-        Role::Node(name) => Principal::Node(name.clone()),
-    }
-}
-
-/// A machine that is enrolled is taken at its name only with the key that was pinned then. Connections outlive a change of keys, so every call is judged.
-fn is_pinned(state: &State, principal: &Principal, machine: &PeerIdentity) -> Result<(), Denied> {
-    match state.machines.get(&principal.to_string()) {
-        Some(known) if !known.has_key(&machine.spki_sha256.0) => {
-            Err(unauthenticated("the key of this machine is not the one that was pinned when it was enrolled"))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn from<B>(request: &Request<B>) -> String {

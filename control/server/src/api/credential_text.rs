@@ -1,6 +1,6 @@
-//! What people and services send to prove themselves: `ms1_17_<secret>_<checksum>`.
+//! What people, services and joining machines send to prove themselves: `ms1_17_<secret>_<checksum>`.
 //!
-//! What must stay true: the text says what it is, so that a scanner finds one that was published; a text that was cut or mistyped is told from one that
+//! What must stay true: what is of one kind is not taken for another; the text says what it is, so that a scanner finds one that was published; a text that was cut or mistyped is told from one that
 //! does not hold; the secret has 256 random bits.
 
 use muster_model::identity::CredentialKind;
@@ -10,6 +10,8 @@ use muster_runtime::Chance;
 const SESSION: &str = "ms1";
 /// Of a service token.
 const TOKEN: &str = "mt1";
+/// Of a join token.
+const JOIN: &str = "mj1";
 /// Hexadecimal digits of a secret.
 const SECRET_DIGITS: usize = 64;
 
@@ -20,17 +22,34 @@ pub(crate) fn secret(chance: &Chance) -> String {
 
 /// The text that is sent.
 pub(crate) fn text(kind: CredentialKind, id: u64, secret: &str) -> String {
-    let head = match kind {
-        CredentialKind::Session => SESSION,
-        CredentialKind::Token => TOKEN,
-    };
+    match kind {
+        CredentialKind::Session => written(SESSION, id, secret),
+        CredentialKind::Token => written(TOKEN, id, secret),
+    }
+}
+
+/// The text of a join token.
+pub(crate) fn join_text(id: u64, secret: &str) -> String {
+    written(JOIN, id, secret)
+}
+
+/// The number and the secret of a session or a token.
+pub(crate) fn parse(text: &str) -> Option<(u64, &str)> {
+    read(text, &[SESSION, TOKEN])
+}
+
+/// The number and the secret of a join token.
+pub(crate) fn parse_join(text: &str) -> Option<(u64, &str)> {
+    read(text, &[JOIN])
+}
+
+fn written(head: &str, id: u64, secret: &str) -> String {
     let body = format!("{head}_{id}_{secret}");
     let check = crc32fast::hash(body.as_bytes());
     format!("{body}_{check:08x}")
 }
 
-/// The number and the secret of a text.
-pub(crate) fn parse(text: &str) -> Option<(u64, &str)> {
+fn read<'a>(text: &'a str, heads: &[&str]) -> Option<(u64, &'a str)> {
     let (body, check) = text.rsplit_once('_')?;
     if format!("{:08x}", crc32fast::hash(body.as_bytes())) != check {
         return None;
@@ -38,7 +57,7 @@ pub(crate) fn parse(text: &str) -> Option<(u64, &str)> {
     let mut parts = body.split('_');
     let (head, id, secret) = (parts.next()?, parts.next()?, parts.next()?);
     let whole = parts.next().is_none() && secret.len() == SECRET_DIGITS;
-    (whole && matches!(head, SESSION | TOKEN)).then_some(())?;
+    (whole && heads.contains(&head)).then_some(())?;
     Some((id.parse().ok()?, secret))
 }
 
@@ -55,5 +74,7 @@ mod tests {
             assert_eq!(parse(&text[..end]), None);
         }
         assert_eq!(parse(&text.replacen("mt1", "mt2", 1)), None);
+        let join = join_text(17, &secret);
+        assert_eq!((parse_join(&join), parse(&join), parse_join(&text)), (Some((17, secret.as_str())), None, None));
     }
 }

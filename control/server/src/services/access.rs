@@ -181,11 +181,11 @@ impl v1::auth_server::Auth for AuthService {
     }
 }
 
-fn unknown(field: &str, word: &UnknownWord) -> Status {
+pub(super) fn unknown(field: &str, word: &UnknownWord) -> Status {
     refusal::field(field, word.problem(), &word.fix())
 }
 
-fn number(done: Done) -> Result<u64, Status> {
+pub(super) fn number(done: Done) -> Result<u64, Status> {
     match done {
         Done::Numbered { id } => Ok(id),
         done => Err(Status::internal(format!("a grant or credential was answered {done:?}"))),

@@ -1,6 +1,6 @@
 //! `muster.v1.Admin`: for operators. Membership changes go to the leader; any node passes them on.
 
-use super::{App, history_copy, state_copy};
+use super::{App, history_copy, machines, state_copy};
 use crate::api::{auth, refusal};
 use crate::consensus::AdminError;
 use futures::FutureExt;
@@ -103,6 +103,7 @@ impl v1::admin_server::Admin for AdminService {
         let passed_on = was_passed_on(&request);
         let message = request.into_inner();
         check_member("", message.id, &message.address).map_err(|fault| refusal::fields(&[fault]))?;
+        machines::may_be_added(&self.0, message.id)?;
         match self.0.consensus.add_learner(message.id, message.address.clone()).await {
             Ok(()) => Ok(Response::new(self.members())),
             Err(error) => self.leader(&error, passed_on)?.add_learner(pass_on(message)).boxed().await,
@@ -127,7 +128,10 @@ impl v1::admin_server::Admin for AdminService {
             self.keeps_tolerance(message.id)?;
         }
         match self.0.consensus.remove(message.id, message.replace_with).await {
-            Ok(()) => Ok(Response::new(self.members())),
+            Ok(()) => {
+                machines::suspend_removed(&self.0, message.id).await;
+                Ok(Response::new(self.members()))
+            }
             Err(error) => self.leader(&error, passed_on)?.remove(pass_on(message)).boxed().await,
         }
     }

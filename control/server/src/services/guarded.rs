@@ -4,9 +4,10 @@
 //! it is told why.
 
 use super::App;
+use crate::api::auth;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use muster_control_core::authz::{About, Ask, authorize};
+use muster_control_core::authz::{About, Ask, Shown};
 use muster_model::identity::Author;
 use muster_model::{AccessMode, JobId, Rpc};
 use std::time::Duration;
@@ -28,23 +29,25 @@ pub(crate) enum Of {
 struct Guarded<T> {
     app: App,
     author: Author,
+    /// What the machine has shown which opened it.
+    shown: Option<Shown>,
     rpc: Rpc,
     of: Of,
     looks: Interval,
     stream: BoxStream<'static, Result<T, Status>>,
 }
 
-/// The same stream, for as long as `author` may have it.
+/// The same stream, for as long as `author` may have it, and the machine's key is its own.
 pub(crate) fn guarded<T: Send + 'static>(
     app: &App,
-    author: &Author,
+    (author, shown): (&Author, Option<Shown>),
     rpc: Rpc,
     of: Of,
     stream: BoxStream<'static, Result<T, Status>>,
 ) -> BoxStream<'static, Result<T, Status>> {
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let guarded = Guarded { app: app.clone(), author: author.clone(), rpc, of, looks, stream };
+    let guarded = Guarded { app: app.clone(), author: author.clone(), shown, rpc, of, looks, stream };
     stream::unfold(Some(guarded), |guarded| async move {
         let mut guarded = guarded?;
         loop {
@@ -75,7 +78,7 @@ impl<T> Guarded<T> {
                 Of::Job(job) if state.jobs.contains_key(&job) => About::Job(job),
                 Of::Job(_) => return Ok(()),
             };
-            authorize(state, now_ms, &self.author, &Ask { rpc: self.rpc, about }).map(drop)
+            auth::still(state, now_ms, (&self.author, self.shown.as_ref()), &Ask { rpc: self.rpc, about })
         });
         judged.map_err(|denied| self.app.refuse(&self.author, self.rpc, &denied))
     }

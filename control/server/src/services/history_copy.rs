@@ -74,7 +74,7 @@ pub(super) async fn copy_history(
         // Ends when the reader has gone or this node stops.
         let _ = app.stop.run_until_cancelled(send(&app, call, &out)).await;
     });
-    Ok(guarded(app, author, Rpc::AdminCopyHistory, Of::Many, parts.boxed()))
+    Ok(guarded(app, (author, None), Rpc::AdminCopyHistory, Of::Many, parts.boxed()))
 }
 
 async fn send(app: &App, call: Call, out: &Parts) -> Result<(), Gone> {

@@ -15,6 +15,7 @@ mod fleet;
 mod guarded;
 mod history_copy;
 mod jobs;
+mod machines;
 mod moves;
 mod outlet;
 mod oversized;
@@ -127,7 +128,7 @@ impl App {
 }
 
 /// The names of all services, for the health service.
-pub(crate) const NAMES: [&str; 10] = [
+pub(crate) const NAMES: [&str; 11] = [
     "muster.v1.Jobs",
     "muster.v1.Tenants",
     "muster.v1.Usage",
@@ -136,6 +137,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "muster.v1.Agents",
     "muster.v1.Admin",
     "muster.v1.Auth",
+    "muster.v1.Machines",
     "muster.v1.Audit",
     "muster.v1.Peer",
 ];
@@ -175,6 +177,7 @@ pub(crate) async fn routes(app: &App) -> AllRoutes {
         .add_service(served!(v1::fleet_server::FleetServer<_>, fleet::FleetService(app.clone())))
         .add_service(served!(v1::admin_server::AdminServer<_>, admin::AdminService(app.clone())))
         .add_service(served!(v1::auth_server::AuthServer<_>, access::AuthService(app.clone())))
+        .add_service(served!(v1::machines_server::MachinesServer<_>, machines::MachinesService(app.clone())))
         .add_service(served!(v1::audit_server::AuditServer<_>, audit::AuditService(app.clone())))
         .add_service(health_service)
         .add_service(reflection);

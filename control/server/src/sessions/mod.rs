@@ -196,13 +196,14 @@ impl v1::agents_server::Agents for AgentsService {
         let permit = Arc::clone(&hub.room).try_acquire_owned();
         let permit = permit.map_err(|_| refusal::busy("the number of sessions", SESSIONS_MAX))?;
         let (out, messages) = mpsc::channel(OUT_MAX);
+        let shown = auth::shown(&request);
         let (author, inbound) = auth::split(request);
         let session = hub.sessions.fetch_add(1, Ordering::Relaxed);
         hub.host.clone().spawn_for_one(async move {
             let _permit = permit;
             let stop = hub.stop.clone();
             // A node that goes down ends its sessions; their agents dial another one.
-            let _ = stop.run_until_cancelled(session::serve(hub, session, author, inbound, out)).await;
+            let _ = stop.run_until_cancelled(session::serve(hub, session, (author, shown), inbound, out)).await;
         });
         Ok(Response::new(ReceiverStream::new(messages).boxed()))
     }

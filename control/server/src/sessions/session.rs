@@ -6,14 +6,14 @@
 use super::logs::{OpenTap, Taps};
 use super::stream::{Inbound, Out, Over, send};
 use super::welcome::{Joined, NotJoined, PROOFS_LEVEL, admit};
+use super::wire::fingerprint;
 use super::{Entry, Hub, LOG_STREAMS_WAITING_MAX, wire};
-use crate::api::refusal;
+use crate::api::{auth, refusal};
 use crate::consensus::ProposeError;
 use crate::leases::renewal::{Renewal, Verdict};
-use fnv::FnvHasher;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
-use muster_control_core::authz::{About, Ask, authorize};
+use muster_control_core::authz::{About, Ask, Shown};
 use muster_control_core::{Command, Done, Reject, TaskReport};
 use muster_model::identity::Author;
 use muster_model::node::Withheld;
@@ -24,8 +24,6 @@ use muster_model::{NodeHealth, Rpc, TaskState};
 use muster_proto::convert::{checkpoint_from_wire, clean_up_from_wire, proofs_from_wire, report_from_wire};
 use muster_proto::v1;
 use muster_runtime::timeline;
-use prost::Message as _;
-use std::hash::Hasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -71,7 +69,13 @@ enum CardsUnderWay {
 }
 
 /// Serves a session until its end.
-pub(super) async fn serve(hub: Arc<Hub>, id: u64, author: Author, mut inbound: Inbound, out: Out) {
+pub(super) async fn serve(
+    hub: Arc<Hub>,
+    id: u64,
+    (author, shown): (Author, Option<Shown>),
+    mut inbound: Inbound,
+    out: Out,
+) {
     let joined = match admit(&hub, &author, &mut inbound, &out).await {
         Ok(joined) => joined,
         Err(NotJoined::Gone) => return,
@@ -96,6 +100,7 @@ pub(super) async fn serve(hub: Arc<Hub>, id: u64, author: Author, mut inbound: I
     let mut session = Session {
         hub: Arc::clone(&hub),
         author,
+        shown,
         joined,
         out,
         sent: None,
@@ -129,6 +134,8 @@ fn refuse(out: &Out, reason: String, retry_ms: u64) {
 struct Session {
     hub: Arc<Hub>,
     author: Author,
+    /// What the agent has shown when it connected.
+    shown: Option<Shown>,
     joined: Joined,
     out: Out,
     /// Fingerprint of the tasks that were sent last.
@@ -437,7 +444,8 @@ impl Session {
         // An identity that was suspended counts as silence: what it says is not taken, and its node is fenced in time.
         let now_ms = self.hub.consensus.now_ms();
         let ask = Ask { rpc: Rpc::AgentsSession, about: About::Node(self.joined.node) };
-        let judged = self.hub.consensus.read(|state, _| authorize(state, now_ms, &self.author, &ask));
+        let caller = (&self.author, self.shown.as_ref());
+        let judged = self.hub.consensus.read(|state, _| auth::still(state, now_ms, caller, &ask));
         judged.map_err(|denied| Over::Refused(denied.to_string()))?;
         self.proofs();
         for request in self.log_streams.prune() {
@@ -468,23 +476,4 @@ async fn decide(hub: &Hub, author: &Author, command: Command) -> Result<Result<D
             }
         }
     }
-}
-
-/// FNV-1a of what is encoded: two desired states that differ have different ones, but for one chance in 2^64.
-fn fingerprint(tasks: &[v1::DesiredTask], cleared_gpus: &[v1::ClearedGpu], sharing: &v1::CardSharing) -> u64 {
-    let mut hash = FnvHasher::default();
-    let mut bytes = sharing.encode_length_delimited_to_vec();
-    hash.write(&bytes);
-    bytes.clear();
-    for task in tasks {
-        task.encode_length_delimited(&mut bytes).expect("a vector grows");
-        hash.write(&bytes);
-        bytes.clear();
-    }
-    for cleared in cleared_gpus {
-        cleared.encode_length_delimited(&mut bytes).expect("a vector grows");
-        hash.write(&bytes);
-        bytes.clear();
-    }
-    hash.finish()
 }

@@ -7,10 +7,12 @@ use super::stream::{Inbound, Out, send};
 use crate::api::refusal;
 use crate::api::signed::signed;
 use crate::consensus::ProposeError;
+use crate::identities;
+use muster_control_core::authz::{About, Ask, authorize};
 use muster_control_core::{Command, Done, Reject};
-use muster_model::identity::Author;
+use muster_model::identity::{Author, SessionCount};
 use muster_model::node::NodeSpec;
-use muster_model::{Epoch, NodeId, Proof};
+use muster_model::{Epoch, NodeId, Principal, Proof, Rpc};
 use muster_proto::v1;
 use std::time::Duration;
 use tonic::Status;
@@ -46,11 +48,12 @@ struct Introduced {
     usage_incarnation: Option<u64>,
     agent: u64,
     cluster: Option<u64>,
+    session: Option<SessionCount>,
 }
 
 /// Waits for the Hello, joins the node and welcomes the agent.
 pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out: &Out) -> Result<Joined, NotJoined> {
-    let Introduced { mut spec, usage_incarnation, agent, cluster } = hello(hub, inbound).await?;
+    let Introduced { mut spec, usage_incarnation, agent, cluster, session } = hello(hub, inbound).await?;
     let name = spec.name.clone();
     let own =
         hub.cluster().ok_or_else(|| NotJoined::Refused("this control node is not part of a cluster yet".to_owned()))?;
@@ -62,19 +65,21 @@ pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out
     if hub.consensus.read(|state, _| state.meta.feature_level < PROOFS_LEVEL) {
         spec.proofs.clear();
     }
-    let command = signed(&hub.consensus, author, Command::JoinNode { spec, usage_incarnation, agent });
-    let (done, revision) = loop {
+    let ask = Ask { rpc: Rpc::AgentsSession, about: About::NodeNamed(&name) };
+    let now_ms = hub.consensus.now_ms();
+    let judged = hub.consensus.read(|state, _| authorize(state, now_ms, author, &ask));
+    judged.map_err(|denied| NotJoined::Bad(refusal::denied(&denied)))?;
+    let mut commands: Vec<Command> = counted(hub, author, session)?.into_iter().collect();
+    commands.push(Command::JoinNode { spec, usage_incarnation, agent });
+    let commands: Vec<Command> = commands.into_iter().map(|command| signed(&hub.consensus, author, command)).collect();
+    let (mut decided, revision) = loop {
         let proposed = tokio::select! {
             biased;
             () = out.closed() => return Err(NotJoined::Gone),
-            proposed = hub.consensus.propose(vec![command.clone()]) => proposed,
+            proposed = hub.consensus.propose(commands.clone()) => proposed,
         };
         match proposed {
-            Ok(proposed) => match proposed.decided.into_iter().next() {
-                Some(Ok(done)) => break (done, proposed.revision),
-                Some(Err(reject)) => return Err(refused(&name, &reject)),
-                None => return Err(NotJoined::Refused("the log gave no answer".to_owned())),
-            },
+            Ok(proposed) => break (proposed.decided, proposed.revision),
             Err(ProposeError::Stopped { .. }) => return Err(NotJoined::Gone),
             Err(error @ ProposeError::TooLarge { .. }) => return Err(NotJoined::Bad(refusal::propose(&error))),
             // Joining twice is joining once, so an unknown outcome is tried again as well.
@@ -83,6 +88,23 @@ pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out
                 tokio::time::sleep(Duration::from_millis(hub.config.retry_ms)).await;
             }
         }
+    };
+    let joined = decided.pop();
+    let mut generation = 0;
+    // A copy is suspended by what it says, and refused for that; it is told the reason.
+    match decided.pop() {
+        Some(Ok(Done::Numbered { id })) => generation = id,
+        Some(Ok(Done::TurnedAway { why })) => {
+            tracing::error!(node = name, agent, why, "two machines have one key");
+            return Err(NotJoined::TurnedAway(why));
+        }
+        Some(Err(reject)) => return Err(refused(&name, &reject)),
+        Some(Ok(_)) | None => {}
+    }
+    let done = match joined {
+        Some(Ok(done)) => done,
+        Some(Err(reject)) => return Err(refused(&name, &reject)),
+        None => return Err(NotJoined::Refused("the log gave no answer".to_owned())),
     };
     let (node, epoch, usage_incarnation, usage_mark) = match done {
         Done::Joined { node, epoch, usage_incarnation, usage_mark } => (node, epoch, usage_incarnation, usage_mark),
@@ -102,9 +124,28 @@ pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out
         heartbeat_ms: hub.heartbeat_ms,
         cluster: own,
         revision: revision.0,
+        generation,
     };
     send(out, Message::Welcome(welcome)).map_err(|_| NotJoined::Gone)?;
     Ok(Joined { node, name, epoch, proofs })
+}
+
+/// What counts this session, of a machine that has shown who it is.
+fn counted(hub: &Hub, author: &Author, session: Option<SessionCount>) -> Result<Option<Command>, NotJoined> {
+    let machine = &author.principal;
+    let (known, counts) = hub.consensus.read(|state, _| {
+        let counts = state.machines.get(&machine.to_string()).is_some_and(|known| known.generation > 0);
+        (state.meta.feature_level >= identities::LEVEL, counts)
+    });
+    match session.filter(|_| known && matches!(machine, Principal::Node(_))) {
+        Some(session) => Ok(Some(Command::BeginSession { machine: machine.clone(), session })),
+        // Whoever leaves it out would never be found.
+        None if counts => Err(NotJoined::Bad(Status::failed_precondition(format!(
+            "{machine} has counted its sessions before and does not now: either its agent is older than it was, then have the count \
+             begin anew (`muster machine resume {machine}`), or this is a copy of its key"
+        )))),
+        None => Ok(None),
+    }
 }
 
 /// Loud on both sides: it runs what another control plane told it, under numbers that mean something else here.
@@ -153,6 +194,7 @@ async fn hello(hub: &Hub, inbound: &mut Inbound) -> Result<Introduced, NotJoined
         let errors: Vec<_> = errors.into_iter().map(|error| error.under("spec")).collect();
         NotJoined::Bad(refusal::fields(&errors))
     })?;
-    let v1::Hello { usage_incarnation, agent, cluster, .. } = hello;
-    Ok(Introduced { spec, usage_incarnation, agent, cluster })
+    let v1::Hello { usage_incarnation, agent, cluster, session, .. } = hello;
+    let session = session.map(|v1::SessionCount { generation, nonce }| SessionCount { generation, nonce });
+    Ok(Introduced { spec, usage_incarnation, agent, cluster, session })
 }

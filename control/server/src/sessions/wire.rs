@@ -1,9 +1,12 @@
 //! What agents are sent, in the words of the wire. Only what the shared conversions do not cover.
 
+use fnv::FnvHasher;
 use muster_control_core::DesiredTask;
 use muster_model::ports::PORTS_PER_BLOCK;
 use muster_model::{NetworkPolicy, Ports};
 use muster_proto::v1;
+use prost::Message as _;
+use std::hash::Hasher as _;
 
 /// One task of a node's desired state.
 pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
@@ -66,4 +69,27 @@ fn ports(ports: Ports) -> Option<v1::TaskPorts> {
         Ports::NoneFree => Some(v1::TaskPorts { first: 0, count: 0 }),
         Ports::Block(block) => Some(v1::TaskPorts { first: block.first().into(), count: PORTS_PER_BLOCK.into() }),
     }
+}
+
+/// FNV-1a of what is encoded: two desired states that differ have different ones, but for one chance in 2^64.
+pub(crate) fn fingerprint(
+    tasks: &[v1::DesiredTask],
+    cleared_gpus: &[v1::ClearedGpu],
+    sharing: &v1::CardSharing,
+) -> u64 {
+    let mut hash = FnvHasher::default();
+    let mut bytes = sharing.encode_length_delimited_to_vec();
+    hash.write(&bytes);
+    bytes.clear();
+    for task in tasks {
+        task.encode_length_delimited(&mut bytes).expect("a vector grows");
+        hash.write(&bytes);
+        bytes.clear();
+    }
+    for cleared in cleared_gpus {
+        cleared.encode_length_delimited(&mut bytes).expect("a vector grows");
+        hash.write(&bytes);
+        bytes.clear();
+    }
+    hash.finish()
 }

@@ -348,6 +348,7 @@ impl Agent {
             version: "test".to_owned(),
             agent: 1,
             cluster: None,
+            session: None,
         })
     }
 

@@ -262,6 +262,7 @@ impl v1::agents_server::Agents for Node {
                     heartbeat_ms: state.heartbeat_ms,
                     cluster: state.cluster,
                     revision: state.joined_at,
+                    generation: 0,
                 };
                 let refused = |reason| ToAgent::Refused(v1::Refused { reason, retry_ms: 100 });
                 (state.refusal.clone().map_or(ToAgent::Welcome(welcome), refused), state.desired.clone())

@@ -23,6 +23,7 @@ use rustls::{ClientConfig, ServerConfig};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -75,6 +76,8 @@ struct Servers {
 /// The trust of a host, and what its connections have in common.
 pub(super) struct TrustStore {
     current: ArcSwapOption<Trust>,
+    /// How often it was replaced.
+    number: AtomicU64,
     clock: Arc<CertificateClock>,
     /// Addresses at which a member has proved itself.
     members: Mutex<BTreeSet<IpAddr>>,
@@ -83,14 +86,26 @@ pub(super) struct TrustStore {
 
 impl TrustStore {
     pub(super) fn new(clock: Arc<CertificateClock>) -> Self {
-        TrustStore { current: ArcSwapOption::empty(), clock, members: Mutex::default(), said: Mutex::default() }
+        TrustStore {
+            current: ArcSwapOption::empty(),
+            number: AtomicU64::new(0),
+            clock,
+            members: Mutex::default(),
+            said: Mutex::default(),
+        }
     }
 
     pub(super) fn set(&self, credentials: Option<Credentials>) -> Result<(), NetError> {
         let trust = credentials.map(|credentials| self.trust(Arc::new(credentials))).transpose();
         let trust = trust.map_err(|error| NetError::Credentials { why: error.to_string() })?;
         self.current.store(trust.map(Arc::new));
+        self.number.fetch_add(1, Ordering::Release);
         Ok(())
+    }
+
+    /// Another one after each replacement.
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
     }
 
     fn trust(&self, credentials: Arc<Credentials>) -> Result<Trust, rustls::Error> {

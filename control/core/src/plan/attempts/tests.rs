@@ -1,12 +1,14 @@
 //! What stopped attempts lead to, for every way in which the ranks of a gang may end.
 
 use super::{observe, settle, stop};
-use crate::command::{Command, LeasedBinding, TaskReport};
+use crate::command::Command;
 use crate::draft::Draft;
 use crate::entry::Entry;
 use crate::execute::execute;
+use crate::leased_binding::LeasedBinding;
 use crate::outcome::Done;
 use crate::state::State;
+use crate::task_report::TaskReport;
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank};
 use muster_model::node::NodeSpec;
 use muster_model::request::TaskRequest;

@@ -77,7 +77,7 @@ pub(super) async fn logs(
             let _ = out.send(Err(status)).await;
         }
     });
-    Ok(guarded(app, &allowed, Rpc::JobsLogs, Of::Job(job), ReceiverStream::new(chunks).boxed()))
+    Ok(guarded(app, (&allowed, None), Rpc::JobsLogs, Of::Job(job), ReceiverStream::new(chunks).boxed()))
 }
 
 /// Finds the task that is meant.

@@ -78,7 +78,7 @@ pub(super) async fn watch(
             watch.out.fail(status);
         }
     });
-    Ok(guarded(app, author, Rpc::JobsWatch, Of::Many, events.boxed()))
+    Ok(guarded(app, (author, None), Rpc::JobsWatch, Of::Many, events.boxed()))
 }
 
 impl Watch {

@@ -70,10 +70,11 @@ impl v1::shards_server::Shards for ShardsService {
     type WatchStream = BoxStream<'static, Result<v1::WatchEvent, Status>>;
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let shown = auth::shown(&request);
         let (author, request) = auth::split(request);
         self.0.allow(&author, Rpc::ShardsWatch, About::Nothing)?;
         let events = watch::watch(&self.0, request);
-        events.map(|events| guarded(&self.0, &author, Rpc::ShardsWatch, Of::Many, events)).map(Response::new)
+        events.map(|events| guarded(&self.0, (&author, shown), Rpc::ShardsWatch, Of::Many, events)).map(Response::new)
     }
 
     async fn propose(&self, request: Request<v1::ProposeRequest>) -> Result<Response<v1::ProposeReply>, Status> {
