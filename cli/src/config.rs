@@ -64,12 +64,25 @@ impl Config {
         }
     }
 
-    /// The session or token that goes with every call, from `MUSTER_TOKEN_FILE` or the file that the configuration names.
+    /// Where `muster login` keeps its session: the file that was named, the one from which commands take it, or the usual one.
+    ///
+    /// # Errors
+    /// When nothing says where this user's files are.
+    pub fn session_file(&self, named: Option<&Path>) -> Result<PathBuf, Failure> {
+        let named =
+            named.map(Path::to_owned).or_else(|| from_environment(TOKEN_FILE)).or_else(|| self.token_file.clone());
+        let no_home = || Failure::field("out", "is missing, and HOME is not set", "give a file");
+        named.or_else(usual_session).ok_or_else(no_home)
+    }
+
+    /// The session or token that goes with every call, from `MUSTER_TOKEN_FILE`, the file that the configuration names, or where `muster login` has put
+    /// it.
     ///
     /// # Errors
     /// When the file cannot be read, or others can read it.
     pub fn token(&self) -> Result<Option<String>, Failure> {
-        let Some(path) = from_environment(TOKEN_FILE).or_else(|| self.token_file.clone()) else { return Ok(None) };
+        let named = from_environment(TOKEN_FILE).or_else(|| self.token_file.clone());
+        let Some(path) = named.or_else(|| usual_session().filter(|path| path.is_file())) else { return Ok(None) };
         let doing = || format!("reading the token file {}", path.display());
         let meta = std::fs::metadata(&path).map_err(|error| Failure::io(doing(), error))?;
         if meta.permissions().mode() & 0o077 != 0 {
@@ -112,9 +125,17 @@ impl Config {
 }
 
 fn usual_path() -> Option<PathBuf> {
+    Some(usual_folder()?.join("config.yaml"))
+}
+
+fn usual_session() -> Option<PathBuf> {
+    Some(usual_folder()?.join("session"))
+}
+
+fn usual_folder() -> Option<PathBuf> {
     let base = match std::env::var_os("XDG_CONFIG_HOME") {
         Some(dir) if !dir.is_empty() => PathBuf::from(dir),
         _ => PathBuf::from(std::env::var_os("HOME")?).join(".config"),
     };
-    Some(base.join("muster/config.yaml"))
+    Some(base.join("muster"))
 }

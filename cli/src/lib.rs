@@ -22,6 +22,7 @@ pub mod roles;
 pub mod spec;
 pub mod units;
 pub mod view;
+pub mod web;
 
 use args::machine::Machine;
 use args::roles::{Node, NodeCommand};
@@ -136,6 +137,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::RemoveNode(args) => commands::fleet::remove(context, &args.nodes).await,
         Command::Recover(args) => commands::access::recover(context, args).await,
         Command::WhoAmI => commands::access::who_am_i(context).await,
+        Command::Login(args) => commands::login::run(context, args).await,
         Command::Logout => commands::access::logout(context).await,
         Command::Sessions(args) => commands::access::sessions(context, args).await,
         Command::Token(command) => commands::access::token(context, command).await,

@@ -161,3 +161,5 @@ pub const PINS_MAX: usize = 1_000;
 pub const CERTIFICATE_REQUEST_BYTES_MAX: usize = 4_096;
 /// Bytes of a SHA-256.
 pub const HASH_BYTES: usize = 32;
+/// Bytes of an ID token of an identity provider: one with two hundred groups has ten thousand.
+pub const ID_TOKEN_BYTES_MAX: usize = 32 << 10;

@@ -59,7 +59,7 @@ rpcs! {
     "Auth" {
         AuthLogout = "Logout", AuthWhoAmI = "WhoAmI", AuthListSessions = "ListSessions", AuthCreateToken = "CreateToken",
         AuthListTokens = "ListTokens", AuthRevoke = "Revoke", AuthGrant = "Grant", AuthListGrants = "ListGrants",
-        AuthRevokeGrant = "RevokeGrant", AuthSecure = "Secure",
+        AuthRevokeGrant = "RevokeGrant", AuthSecure = "Secure", AuthLogin = "Login", AuthLoginSettings = "LoginSettings",
     }
     "Machines" {
         MachinesEnroll = "Enroll", MachinesRenew = "Renew", MachinesList = "List", MachinesCreateJoinToken = "CreateJoinToken",

@@ -5,7 +5,6 @@
 
 use super::client::{ANSWER_MAX, Client};
 use super::servers::{NODES, SHARDS, Servers};
-use muster_enrolment::JoinFile;
 use muster_proto::v1;
 use muster_proto::v1::machines_client::MachinesClient;
 use muster_runtime::Transport;
@@ -82,10 +81,6 @@ async fn make_tokens(client: &Client, servers: &Servers) {
         };
         let made = timeout(ANSWER_MAX, MachinesClient::new(client.channel()).create_join_token(request)).await;
         let Ok(Ok(reply)) = made else { return };
-        let v1::CreateJoinTokenReply { token, roots, .. } = reply.into_inner();
-        let endpoints = servers.identities.open_endpoints();
-        let file =
-            JoinFile::new(servers.identities.scheme(), token, endpoints, roots).expect("the cluster's own roots");
-        servers.identities.keep_token(&node, file);
+        servers.identities.keep_token(&node, reply.into_inner());
     }
 }

@@ -7,7 +7,7 @@
 use muster_enrolment::JoinFile;
 use muster_proto::v1;
 use muster_runtime::pki::{
-    CLOCK_FILE, Credentials, ISSUER_FILE, LocalAuthorities, MACHINE_FILE, PkiError, ROOTS_FILE, Role, Scheme,
+    CLOCK_FILE, Credentials, ISSUER_FILE, LocalAuthorities, MACHINE_FILE, PkiError, ROOTS_FILE, Role,
 };
 use muster_runtime::sim::SimWorld;
 use muster_runtime::{Expect, Files, Host, Transport};
@@ -33,7 +33,6 @@ pub(super) type Voter = (u64, &'static str, &'static str);
 pub(super) struct Identities {
     voters: &'static [Voter],
     authorities: Option<LocalAuthorities>,
-    scheme: Arc<dyn Scheme>,
     /// The files of each machine that was ever started, by the name that its certificate says.
     files: RefCell<BTreeMap<Role, Arc<dyn Files>>>,
     /// Join tokens that nobody has used, for one machine each.
@@ -42,15 +41,15 @@ pub(super) struct Identities {
 
 impl Identities {
     pub(super) fn new(world: &SimWorld, voters: &'static [Voter]) -> Self {
-        let scheme = world.boot("ca").pki;
         let (files, tokens) = (RefCell::default(), RefCell::default());
         if world.seed().is_multiple_of(2) {
-            return Identities { voters, authorities: None, scheme, files, tokens };
+            return Identities { voters, authorities: None, files, tokens };
         }
         let age_ms = world.chance().between(0, AGE_DAYS_MAX) * DAY_MS;
         let ids = voters.iter().map(|(id, _, _)| *id);
-        let made = LocalAuthorities::new(scheme.clone(), "sim", ids, world.wall_ms() - age_ms);
-        Identities { voters, authorities: Some(made.expect("the names can be names")), scheme, files, tokens }
+        let scheme = world.boot("ca").pki;
+        let made = LocalAuthorities::new(scheme, "sim", ids, world.wall_ms() - age_ms);
+        Identities { voters, authorities: Some(made.expect("the names can be names")), files, tokens }
     }
 
     pub(super) fn transport(&self) -> Transport {
@@ -77,13 +76,8 @@ impl Identities {
     }
 
     /// Where people, and machines that join, reach the voters.
-    pub(super) fn open_endpoints(&self) -> Vec<String> {
+    fn open_endpoints(&self) -> Vec<String> {
         self.voters.iter().map(|(_, _, open)| (*open).to_owned()).collect()
-    }
-
-    /// How keys and certificates are made.
-    pub(super) fn scheme(&self) -> &dyn Scheme {
-        &*self.scheme
     }
 
     /// Gives a machine its credentials, unless they are on its disk already.
@@ -137,9 +131,10 @@ impl Identities {
 
     /// The keys that all machines have on their disks now, as far as these can be read.
     pub(super) fn keys(&self) -> Vec<v1::PinnedKey> {
+        let Some(authorities) = &self.authorities else { return Vec::new() };
         let files = self.files.borrow();
         let key = |(role, files): (&Role, &Arc<dyn Files>)| {
-            let credentials = Credentials::load(&*self.scheme, &**files).ok()?;
+            let credentials = Credentials::load(authorities.scheme(), &**files).ok()?;
             let name = match role {
                 Role::Control(id) => format!("member:{id}"),
                 Role::Shard(name) => format!("shard:{name}"),
@@ -161,9 +156,13 @@ impl Identities {
         nodes.keys().filter_map(name).collect()
     }
 
-    /// Keeps a join token for a node.
-    pub(super) fn keep_token(&self, node: &str, token: JoinFile) {
-        self.tokens.borrow_mut().insert(Role::Node(node.to_owned()), token);
+    /// Keeps a join token for a node, as the cluster has made it.
+    pub(super) fn keep_token(&self, node: &str, made: v1::CreateJoinTokenReply) {
+        let Some(authorities) = &self.authorities else { return };
+        let v1::CreateJoinTokenReply { token, roots, .. } = made;
+        let file = JoinFile::new(authorities.scheme(), token, self.open_endpoints(), roots);
+        let file = file.expect("the cluster's own roots");
+        self.tokens.borrow_mut().insert(Role::Node(node.to_owned()), file);
     }
 
     /// Gives a client the roots that it trusts.

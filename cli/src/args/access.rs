@@ -11,6 +11,26 @@ pub struct Sessions {
     pub all: bool,
 }
 
+/// `muster login`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+A browser opens on this machine; on one without a browser use --device. The session goes with every command from then on, unless
+MUSTER_TOKEN_FILE or `token-file` of the configuration names another file.")]
+pub struct Login {
+    /// Show a code that you enter in a browser on any machine. Enter no code that somebody has sent you
+    #[arg(long)]
+    pub device: bool,
+    /// Show the address instead of opening a browser
+    #[arg(long)]
+    pub no_browser: bool,
+    /// File of the session [default: MUSTER_TOKEN_FILE, `token-file` of the configuration, or ~/.config/muster/session]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<std::path::PathBuf>,
+    /// Trust the authorities of this PEM file for connections to the identity provider [default: the usual ones]
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<std::path::PathBuf>,
+}
+
 /// `muster token`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Token {

@@ -197,6 +197,8 @@ pub enum Command {
     /// Show who you are to the cluster, and what you may do
     #[command(name = "whoami")]
     WhoAmI,
+    /// Log in with the identity provider of the cluster, and keep the session in a file
+    Login(access::Login),
     /// End your session
     Logout,
     /// List sessions

@@ -18,6 +18,7 @@ pub mod hold;
 pub mod input;
 pub mod job;
 pub mod jobs;
+pub mod login;
 pub mod logs;
 pub mod machine;
 pub mod moves;

@@ -4,8 +4,10 @@ use crate::args::roles::Control;
 use crate::failure::Failure;
 use crate::recovery;
 use crate::roles::{self, http, told_to_stop};
+use crate::spec::oidc;
 use anyhow::{Context, bail};
 use muster_control_server::consensus::AdminError;
+use muster_control_server::login::LoginConfig;
 use muster_control_server::{ControlConfig, ControlNode, HistoryConfig};
 use muster_runtime::real;
 use std::collections::BTreeMap;
@@ -37,10 +39,12 @@ pub fn run(args: &Control) -> Result<(), Failure> {
         let problem = format!("is {} s", args.keep_jobs.0);
         return Err(Failure::field("keep-jobs", problem, "use 1h or more: clients read how a job ended after its end"));
     }
-    roles::run(&args.common, || serve(args))
+    // Before anything runs: a wrong file is said at once.
+    let login = args.oidc.as_deref().map(oidc::read).transpose()?;
+    roles::run(&args.common, || serve(args, login))
 }
 
-async fn serve(args: &Control) -> anyhow::Result<()> {
+async fn serve(args: &Control, login: Option<LoginConfig>) -> anyhow::Result<()> {
     descriptors()?;
     let round_trip = Duration::from_millis(args.wan_rtt);
     let identity = args.common.identity.as_deref();
@@ -50,7 +54,7 @@ async fn serve(args: &Control) -> anyhow::Result<()> {
     let history = HistoryConfig { keep_ms: args.keep_jobs.0.saturating_mul(1_000), keep_max: args.keep_jobs_max };
     let usual = ControlConfig::new(args.id, advertise);
     let consensus = usual.consensus.clone().far(args.wan_rtt);
-    let config = ControlConfig { listen: args.listen.clone(), machines, history, consensus, ..usual };
+    let config = ControlConfig { listen: args.listen.clone(), machines, history, consensus, login, ..usual };
     let node = Arc::new(ControlNode::start(host, config).await.context("starting the control node")?);
     let watched = node.clone();
     let health =

@@ -8,6 +8,7 @@ pub mod job;
 pub mod names;
 pub mod needs;
 pub mod node;
+pub mod oidc;
 pub mod pools;
 pub mod priority_classes;
 pub mod scalar;

@@ -2,6 +2,7 @@
 
 mod access;
 mod attacks;
+mod canaries;
 mod classes;
 mod common;
 mod complete;
@@ -13,12 +14,15 @@ mod guides;
 mod half_life;
 mod identities;
 mod jobs;
+mod login;
 mod machines;
 mod moves;
 #[path = "../support/pages.rs"]
 mod pages;
 mod paid;
 mod pipes;
+#[path = "../support/provider.rs"]
+mod provider;
 mod quotas;
 #[path = "../../../twin/tests/histories/referee.rs"]
 mod referee;

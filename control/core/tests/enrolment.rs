@@ -396,5 +396,6 @@ fn a_control_node_that_is_behind_takes_a_newer_certificate_for_consensus_alone()
         let machine = Principal::Member(id);
         done(&mut state, Command::SuspendMachine { machine, reason: "removed".to_owned() }).expect("any machine");
         assert!(!calls(&state, id, 1, NOW_MS + 1, Rpc::PeerVote), "it was suspended");
+        assert!(calls(&state, id, 1, NOW_MS + 1, Rpc::PeerPreVote), "it may learn that it was removed");
     }
 }

@@ -11,6 +11,7 @@ mod floor_metrics;
 pub mod history;
 mod identities;
 pub mod leases;
+pub mod login;
 pub mod node;
 pub mod recovery;
 mod services;

@@ -12,6 +12,7 @@ use crate::identities::{self, Pins};
 use crate::leases::LeaseConfig;
 use crate::leases::leader::LeaderLeases;
 use crate::leases::renewals::{Carrier, Renewals};
+use crate::login::{Login, LoginConfig};
 use crate::recovery::{self, RecoveryError};
 use crate::services::{self, App};
 use crate::sessions::{Hub, SessionConfig, dispatch};
@@ -49,6 +50,8 @@ pub struct ControlConfig {
     pub sessions: SessionConfig,
     /// How often callers may call a closed cluster.
     pub rates: CallRates,
+    /// The identity provider of people, if there is one.
+    pub login: Option<LoginConfig>,
 }
 
 impl ControlConfig {
@@ -64,6 +67,7 @@ impl ControlConfig {
             history: HistoryConfig::default(),
             sessions: SessionConfig::default(),
             rates: CallRates::default(),
+            login: None,
         }
     }
 }
@@ -128,7 +132,7 @@ impl ControlNode {
             renewals,
             hub,
             config.leases.clone(),
-            (config.rates, denials),
+            (config.rates, denials, config.login.map(|login| Login::new(host.clone(), login))),
             stop.clone(),
         );
         host.spawn(services::past::run(app.clone()));

@@ -6,6 +6,7 @@
 //! look at meaning and at several fields together.
 
 use crate::array::ARRAY_TEXT_BYTES_MAX;
+use crate::bounds::ID_TOKEN_BYTES_MAX;
 use crate::bounds::{
     APART_FROM_MAX, BOOTSTRAP_MEMBERS_MAX, CARDS_PER_TASK_MAX, CERTIFICATE_REQUEST_BYTES_MAX, CLASS_TENANTS_MAX,
     COMMAND_ARGUMENTS_MAX, COMMAND_BYTES_MAX, COMMENT_BYTES_MAX, DEPENDENCIES_MAX, ENV_MAX, GPUS_PER_NODE_MAX,
@@ -285,6 +286,8 @@ const ACCESS: &[Row] = &[
     ("ListGrantsRequest", "subject", text(SUBJECT_BYTES_MAX)),
     ("ListGrantsRequest", "page_token", TOKEN),
     ("SecureRequest", "access", WORD),
+    ("LoginRequest", "id_token", text(ID_TOKEN_BYTES_MAX)),
+    ("LoginRequest", "nonce", TEXT),
     ("EnrollRequest", "token", text(TEXT_BYTES_MAX)),
     ("EnrollRequest", "request", text(CERTIFICATE_REQUEST_BYTES_MAX)),
     ("RenewMachineRequest", "request", text(CERTIFICATE_REQUEST_BYTES_MAX)),

@@ -48,6 +48,12 @@ impl LocalAuthorities {
         &self.root
     }
 
+    /// How keys and certificates are made.
+    #[must_use]
+    pub fn scheme(&self) -> &dyn Scheme {
+        &*self.scheme
+    }
+
     /// The issuer of a control node, for its disk.
     #[must_use]
     pub fn issuer(&self, id: u64) -> Option<&Authority> {

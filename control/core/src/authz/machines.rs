@@ -3,7 +3,8 @@
 //! What must stay true: a key that is not the pinned one proves nothing, whatever certificate goes with it; a machine that was suspended is nobody, and one
 //! without a pin is nobody where enrolment is required. The calls of consensus are the exception for control nodes: a voter that is behind does not know
 //! the newest one or its newest key yet, and must answer it all the same, or it never catches up. So a certificate that is newer than the pin is taken there.
-//! It knows those that were suspended before it fell behind.
+//! It knows those that were suspended before it fell behind. A control node that is suspended may ask for a pre-vote, which changes nothing: the answer is how it
+//! learns that it was removed, and ends.
 
 use super::Denied;
 use crate::state::State;
@@ -26,10 +27,7 @@ pub struct Shown {
 pub fn admits(state: &State, machine: &Principal, shown: &Shown) -> Result<(), Denied> {
     // Of control nodes nobody has asked yet for more than what consensus needs.
     is_pinned(state, machine, shown, Rpc::PeerIdentify)?;
-    match find(state, machine) {
-        None if matches!(machine, Principal::Member(_)) => Ok(()),
-        known => is_active(state, known),
-    }
+    may_act(state, machine, Rpc::PeerPreVote)
 }
 
 /// Whether the key that it has shown is the one that is pinned to its name, if one is: for this call.
@@ -53,8 +51,10 @@ pub fn is_pinned(state: &State, machine: &Principal, shown: &Shown, rpc: Rpc) ->
 /// # Errors
 /// [`Denied::Unauthenticated`].
 pub(super) fn may_act(state: &State, machine: &Principal, rpc: Rpc) -> Result<(), Denied> {
+    let member = matches!(machine, Principal::Member(_));
     match find(state, machine) {
-        None if matches!(machine, Principal::Member(_)) && is_of_consensus(rpc) => Ok(()),
+        _ if member && rpc == Rpc::PeerPreVote => Ok(()),
+        None if member && is_of_consensus(rpc) => Ok(()),
         known => is_active(state, known),
     }
 }

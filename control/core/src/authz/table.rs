@@ -107,7 +107,7 @@ pub const fn rule(rpc: Rpc) -> Rule {
         | Rpc::AuthListGrants
         | Rpc::AuthRevokeGrant => Rule::Delegates,
         Rpc::AuthSecure => Rule::Root,
-        Rpc::MachinesEnroll => Rule::Open,
+        Rpc::AuthLogin | Rpc::AuthLoginSettings | Rpc::MachinesEnroll => Rule::Open,
         Rpc::MachinesRenew => Rule::Machine,
         Rpc::MachinesList | Rpc::MachinesListJoinTokens => Rule::ReadsMembers,
         Rpc::MachinesCreateJoinToken

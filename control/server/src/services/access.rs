@@ -3,11 +3,12 @@
 //! What must stay true: the text of a token is in one reply only; lists show what the caller administers or has themselves, and never what
 //! proves it.
 
-use super::App;
+use super::calls::number;
 use super::paging::{self, Page};
+use super::{App, login};
 use crate::api::{auth, credential_text, refusal};
 use muster_control_core::authz::{About, Allowed, Ask, Rights};
-use muster_control_core::{Command, Done, State};
+use muster_control_core::{Command, State};
 use muster_model::identity::{Author, CredentialKind, Subject};
 use muster_model::object::Number;
 use muster_model::tenant::lies_under;
@@ -172,6 +173,18 @@ impl v1::auth_server::Auth for AuthService {
         Ok(Response::new(v1::RevokeGrantReply { revision: revision.0 }))
     }
 
+    async fn login(&self, request: Request<v1::LoginRequest>) -> Result<Response<v1::LoginReply>, Status> {
+        let (author, request) = auth::split(request);
+        login::login(&self.0, &author, request).await.map(Response::new)
+    }
+
+    async fn login_settings(
+        &self,
+        _: Request<v1::LoginSettingsRequest>,
+    ) -> Result<Response<v1::LoginSettingsReply>, Status> {
+        login::settings(&self.0).map(Response::new)
+    }
+
     async fn secure(&self, request: Request<v1::SecureRequest>) -> Result<Response<v1::SecureReply>, Status> {
         let (author, request) = auth::split(request);
         let mode: AccessMode = request.access.parse().map_err(|word| unknown("access", &word))?;
@@ -183,13 +196,6 @@ impl v1::auth_server::Auth for AuthService {
 
 pub(super) fn unknown(field: &str, word: &UnknownWord) -> Status {
     refusal::field(field, word.problem(), &word.fix())
-}
-
-pub(super) fn number(done: Done) -> Result<u64, Status> {
-    match done {
-        Done::Numbered { id } => Ok(id),
-        done => Err(Status::internal(format!("a grant or credential was answered {done:?}"))),
-    }
 }
 
 fn who(state: &State, now_ms: u64, author: &Author) -> v1::WhoAmIReply {

@@ -141,3 +141,14 @@ impl App {
         refusal::denied(denied)
     }
 }
+
+/// The number of the grant or credential that a command has made.
+///
+/// # Errors
+/// That it was answered otherwise: a bug.
+pub(crate) fn number(done: Done) -> Result<u64, Status> {
+    match done {
+        Done::Numbered { id } => Ok(id),
+        done => Err(Status::internal(format!("a grant or credential was answered {done:?}"))),
+    }
+}

@@ -4,7 +4,8 @@
 //! shut out, since that could stop the cluster.
 
 use super::App;
-use super::access::{number, unknown};
+use super::access::unknown;
+use super::calls::number;
 use super::paging::{self, Page};
 use crate::api::{auth, credential_text, refusal};
 use crate::identities::{Issued, Issuer, NotIssued};

@@ -15,6 +15,7 @@ mod fleet;
 mod guarded;
 mod history_copy;
 mod jobs;
+mod login;
 mod machines;
 mod moves;
 mod outlet;
@@ -39,6 +40,7 @@ use crate::denials::Denials;
 use crate::leases::LeaseConfig;
 use crate::leases::leader::LeaderLeases;
 use crate::leases::renewals::Renewals;
+use crate::login::Login;
 use crate::sessions::{AgentsService, Hub};
 use muster_proto::v1;
 use muster_runtime::Host;
@@ -78,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) past: past::Past,
     pub(crate) callers: Arc<Callers>,
     pub(crate) denials: Denials,
+    /// The identity provider of people, if there is one.
+    pub(crate) login: Option<Arc<Login>>,
     /// Cancelled when the node goes down: every stream ends then.
     pub(crate) stop: CancellationToken,
 }
@@ -101,7 +105,7 @@ impl App {
         renewals: Renewals,
         hub: Arc<Hub>,
         leases: LeaseConfig,
-        (rates, denials): (CallRates, Denials),
+        (rates, denials, login): (CallRates, Denials, Option<Login>),
         stop: CancellationToken,
     ) -> Self {
         App(Arc::new(Shared {
@@ -122,6 +126,7 @@ impl App {
             past: past::Past::default(),
             callers: Arc::new(Callers::new(rates)),
             denials,
+            login: login.map(Arc::new),
             stop,
         }))
     }

@@ -95,6 +95,7 @@ pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out
     match decided.pop() {
         Some(Ok(Done::Numbered { id })) => generation = id,
         Some(Ok(Done::TurnedAway { why })) => {
+            metrics::counter!("muster_machine_copies_total").increment(1);
             tracing::error!(node = name, agent, why, "two machines have one key");
             return Err(NotJoined::TurnedAway(why));
         }

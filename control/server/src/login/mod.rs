@@ -1,0 +1,87 @@
+//! Login with an organisation's identity provider (OpenID Connect): an ID token becomes a session, once.
+//!
+//! What must stay true: nothing of a token is believed before its signature, issuer, audience and dates were checked; dates are judged by the time of the
+//! cluster; what is fetched of the provider is bounded in size and in how often; a provider that is away ends no session.
+
+mod crypto;
+mod keys;
+mod verify;
+
+pub use keys::is_private;
+pub(crate) use verify::Refused;
+
+use futures::future::BoxFuture;
+use keys::Keys;
+use muster_runtime::Host;
+use std::fmt;
+use std::sync::Arc;
+use verify::{Proved, verify};
+
+/// Gets the content of a URL of the provider, at most [`FETCHED_BYTES_MAX`]; the error is in words.
+pub type Fetch = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync>;
+
+/// The largest document of a provider that is read: key sets have some kilobytes.
+pub const FETCHED_BYTES_MAX: usize = 256 << 10;
+
+/// The identity provider of a cluster; the same on all control nodes.
+#[derive(Clone)]
+pub struct LoginConfig {
+    /// Its URL, as its tokens name it; https, or http on a loopback address.
+    pub issuer: String,
+    /// What it calls this cluster.
+    pub client_id: String,
+    /// The claim that names the user.
+    pub user_claim: String,
+    /// The claim with the user's groups.
+    pub groups_claim: String,
+    /// What is asked for beside `openid`.
+    pub scopes: Vec<String>,
+    /// How long a session lasts.
+    pub session_ms: u64,
+    /// Whether people without a browser may log in with a code that they enter elsewhere.
+    pub device_flow: bool,
+    /// Gets what the provider publishes.
+    pub fetch: Fetch,
+}
+
+impl fmt::Debug for LoginConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoginConfig")
+            .field("issuer", &self.issuer)
+            .field("client_id", &self.client_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// See the module.
+pub(crate) struct Login {
+    pub(crate) config: LoginConfig,
+    keys: Keys,
+    host: Host,
+}
+
+impl Login {
+    pub(crate) fn new(host: Host, config: LoginConfig) -> Self {
+        Login { keys: Keys::new(&config), host, config }
+    }
+
+    /// Whom the token proves at `now_ms`, the time of the cluster.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub(crate) async fn prove(&self, token: &str, nonce: &str, now_ms: u64) -> Result<Proved, Refused> {
+        let keys = self.keys.known(self.since_boot_ms()).await?;
+        match verify(&self.config, &keys, token, nonce, now_ms) {
+            // The provider may have new keys.
+            Err(Refused::UnknownKey { .. }) => {
+                let keys = self.keys.newer(self.since_boot_ms()).await?;
+                verify(&self.config, &keys, token, nonce, now_ms)
+            }
+            judged => judged,
+        }
+    }
+
+    fn since_boot_ms(&self) -> u64 {
+        self.host.clock.boottime_ns() / 1_000_000
+    }
+}
