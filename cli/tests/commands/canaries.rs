@@ -44,7 +44,7 @@ fn secrets_that_are_planted_everywhere_are_found_nowhere() {
         pem.lines().nth(1).expect("a key").to_owned()
     };
     let canaries = BTreeMap::from([
-        ("the session", secret(&text(dev.path("dev/token")))),
+        ("the session", secret(&text(dev.path("dev/session.token")))),
         ("the service's token", secret(&service)),
         ("the join token", secret(&text(PathBuf::from(&join)))),
         ("the root's key", key("ca/root.pem")),
@@ -120,7 +120,7 @@ fn secrets_that_are_planted_everywhere_are_found_nowhere() {
     files(&dev.path("dev"), &mut all);
     let kept = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name == "token" || (name.ends_with(".pem") && path.starts_with(dev.path("dev/identities")))
+        name == "session.token" || (name.ends_with(".pem") && path.starts_with(dev.path("dev/identities")))
     };
     let searched: Vec<&PathBuf> = all.iter().filter(|path| !kept(path)).collect();
     assert!(searched.iter().any(|path| path.extension().is_some_and(|kind| kind == "log")), "there are logs");
