@@ -60,7 +60,7 @@ pub async fn make(folder: &Folder, settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Pins the keys of all these machines, and has the cluster take no others from then on.
+/// Pins the keys of all these machines, and has a new cluster take no others from then on.
 ///
 /// # Errors
 /// What is refused, or that the cluster stays away.
@@ -78,7 +78,11 @@ pub async fn enrol(client: &Client, folder: &Folder, settings: &Settings) -> Res
         }
         tokio::time::sleep(LEVEL_LOOK).await;
     }
-    machine::set_enrolment(client, "required").await
+    match settings.bootstrapped {
+        // What its operator has said since stays.
+        true => Ok(()),
+        false => machine::set_enrolment(client, "required").await,
+    }
 }
 
 fn is_due(folder: &Path) -> Result<bool, Failure> {
