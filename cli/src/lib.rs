@@ -19,6 +19,7 @@ pub mod failure;
 pub mod output;
 pub mod recovery;
 pub mod roles;
+pub mod session_file;
 pub mod spec;
 pub mod units;
 pub mod view;

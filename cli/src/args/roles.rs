@@ -57,10 +57,6 @@ Examples:
 
 You can leave --bootstrap in the command line: a control node that was ever part of a cluster ignores it.")]
 pub struct Control {
-    /// File with the identity provider of people (YAML: issuer, client-id, user-claim, groups-claim, scopes, session, device-flow, ca-file), for
-    /// `muster login`; the same on all control nodes [default: none]
-    #[arg(long, value_name = "FILE")]
-    pub oidc: Option<PathBuf>,
     /// Id of this control node, 1 or more; do not use it again after the node was removed or has lost its data
     #[arg(long, value_name = "ID")]
     pub id: u64,
@@ -89,6 +85,10 @@ pub struct Control {
     /// same value on all control nodes
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=500))]
     pub wan_rtt: u64,
+    /// File with the identity provider of people (YAML: issuer, client-id, user-claim, groups-claim, scopes, session, device-flow, ca-file), for
+    /// `muster login`; the same on all control nodes [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub oidc: Option<PathBuf>,
     /// What every role takes.
     #[command(flatten)]
     pub common: RoleCommon,

@@ -6,6 +6,7 @@ use crate::args::access::Login;
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::output::note;
+use crate::session_file;
 use crate::web::Web;
 use muster_proto::v1;
 use muster_proto::v1::auth_client::AuthClient;
@@ -19,18 +20,14 @@ use oauth2::{
     StandardTokenResponse, TokenUrl,
 };
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// For how long somebody may take at the provider.
 const LOGIN_MAX: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-const OWNER_ONLY: u32 = 0o600;
 /// The longest request line of a browser that is read.
 const LINE_BYTES_MAX: u64 = 16 << 10;
 
@@ -81,7 +78,10 @@ pub async fn run(context: &Context, args: &Login) -> Result<(), Failure> {
     };
     let reply: v1::LoginReply = context.client.call("log in", ask).await?;
     let path = context.config.session_file(args.out.as_deref())?;
-    write(&path, &reply.token)?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| Failure::io(format!("making {}", folder.display()), error))?;
+    }
+    session_file::write(&path, &reply.token)?;
     let until = muster_model::utc::show(reply.expires_ms);
     let groups = if reply.groups.is_empty() { "none".to_owned() } else { reply.groups.join(", ") };
     context.out.line(&format!(
@@ -89,18 +89,6 @@ pub async fn run(context: &Context, args: &Login) -> Result<(), Failure> {
         reply.principal,
         path.display()
     ))
-}
-
-fn write(path: &Path, token: &str) -> Result<(), Failure> {
-    let failed = |error| Failure::io(format!("writing {}", path.display()), error);
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(failed)?;
-    }
-    let beside = path.with_extension("new");
-    // What a crash has left there may have been open to others.
-    let _ = std::fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(&beside).map_err(failed)?;
-    writeln!(file, "{token}").and_then(|()| std::fs::rename(&beside, path)).map_err(failed)
 }
 
 /// Has somebody log in, and gives the ID token with the nonce that was asked for.

@@ -2,10 +2,10 @@
 
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::session_file;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A data folder.
@@ -60,13 +60,7 @@ impl Folder {
     /// # Errors
     /// When it cannot be written.
     pub fn write_token(&self, token: &str) -> Result<(), Failure> {
-        let draft = self.token().with_extension("new");
-        let write = || {
-            let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-            file.write_all(format!("{token}\n").as_bytes())?;
-            std::fs::rename(&draft, self.token())
-        };
-        write().map_err(|error| Failure::io(format!("writing {}", self.token().display()), error))
+        session_file::write(&self.token(), token)
     }
 
     /// The key and certificate of one process, or of the root.

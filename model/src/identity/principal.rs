@@ -54,6 +54,17 @@ impl Principal {
         matches!(self, Principal::Node(_) | Principal::Shard(_) | Principal::Member(_))
     }
 
+    /// Whether it is the shard of which this is a process: processes have its name, and a suffix of their own after a dash.
+    #[must_use]
+    pub fn has_process(&self, process: &str) -> bool {
+        match self {
+            Principal::Shard(name) => {
+                process.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+            }
+            _ => false,
+        }
+    }
+
     /// # Errors
     /// What is wrong with the name of a user.
     pub fn check_user(name: &str) -> Result<(), &'static str> {

@@ -257,11 +257,11 @@ impl Judge<'_> {
     }
 
     fn shard(&self, about: &About<'_>) -> Result<(), Denied> {
-        let Principal::Shard(own) = self.rights.principal() else {
+        let own = self.rights.principal();
+        if !matches!(own, Principal::Shard(_)) {
             return Err(self.forbidden("the identity of a scheduler shard"));
-        };
-        let is_own =
-            |shard: &str| shard.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+        }
+        let is_own = |shard: &str| own.has_process(shard);
         match about {
             About::Lease { cell, epoch } => {
                 let held = self.state.cells.get(cell);
@@ -271,7 +271,7 @@ impl Judge<'_> {
             }
             About::Cell { cell, shard } => {
                 self.need(is_own(shard), "the shard's own name")?;
-                let machine = self.state.machines.get(&self.rights.principal().to_string());
+                let machine = self.state.machines.get(&own.to_string());
                 let only = machine.map_or("", |machine| machine.enrolled.cell.as_str());
                 let named = self.state.cells.get(cell).map_or("", |cell| cell.name.as_str());
                 self.need(only.is_empty() || only == named, "a shard that was enrolled for that cell")

@@ -10,7 +10,7 @@ use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use muster_model::bounds::{JOIN_TOKEN_NAMES_MAX, LABELS_MAX, NAME_BYTES_MAX};
-use muster_model::identity::{Enrolled, JoinToken, Machine, MachineRole, MachineStanding};
+use muster_model::identity::{Enrolled, JoinToken, Machine, MachineRole};
 use muster_model::object::{Key, Number};
 use muster_model::{Object, Principal};
 use std::collections::BTreeSet;
@@ -92,17 +92,8 @@ pub(super) fn enroll(
         )));
     }
     machines::has_space(draft.state, known)?;
-    let enrolled = Machine {
-        principal: machine.clone(),
-        key_sha256,
-        next_key_sha256: None,
-        generation: 0,
-        nonce: 0,
-        standing: MachineStanding::Active,
-        enrolled: token.enrolled.clone(),
-        since_ms: draft.now_ms,
-        join_token: id,
-    };
+    let pinned = machines::pinned(draft, machine, key_sha256);
+    let enrolled = Machine { enrolled: token.enrolled.clone(), join_token: id, ..pinned };
     let mut token = token.clone();
     token.claimed.insert(name.clone());
     draft.put(Object::Machine(enrolled));

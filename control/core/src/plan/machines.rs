@@ -207,7 +207,8 @@ fn is_machine(machine: &Principal) -> Result<(), Reject> {
     Err(Reject::field("machine", format!("is {machine}"), "name node:NAME, shard:NAME or member:ID"))
 }
 
-fn pinned(draft: &Draft<'_>, machine: &Principal, key_sha256: [u8; 32]) -> Machine {
+/// A machine with this key, from now on; bounded in nothing.
+pub(super) fn pinned(draft: &Draft<'_>, machine: &Principal, key_sha256: [u8; 32]) -> Machine {
     Machine {
         principal: machine.clone(),
         key_sha256,
@@ -232,19 +233,8 @@ fn missing(state: &State, members: &BTreeSet<u64>) -> Vec<String> {
     let nodes = state.nodes.values().map(|node| Principal::Node(node.spec.name.clone()));
     let unknown = |machine: &Principal| !find(state, machine).is_some_and(Machine::is_active);
     let machines = members.chain(nodes).filter(unknown).map(|machine| machine.to_string());
-    let shards = state.machines.values().filter(|machine| machine.is_active());
-    let shards: Vec<&str> = shards.filter_map(|machine| shard(&machine.principal)).collect();
-    let is_enrolled = |holder: &str| {
-        let of = |name: &&str| holder.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
-        shards.iter().any(of)
-    };
+    let active = || state.machines.values().filter(|machine| machine.is_active());
+    let is_enrolled = |holder: &str| active().any(|machine| machine.principal.has_process(holder));
     let holders = state.cells.values().filter_map(|cell| cell.holder.as_deref()).filter(|holder| !is_enrolled(holder));
     machines.chain(holders.map(|holder| format!("shard:{holder}"))).collect()
-}
-
-fn shard(machine: &Principal) -> Option<&str> {
-    match machine {
-        Principal::Shard(name) => Some(name),
-        _ => None,
-    }
 }

@@ -15,8 +15,10 @@ use muster_model::bounds::HASH_BYTES;
 use muster_model::identity::{Enrolment, MachineRole};
 use muster_model::{Principal, Rpc};
 use muster_proto::v1;
+use muster_runtime::pki::Credentials;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 /// The service.
@@ -119,7 +121,7 @@ impl v1::machines_server::Machines for MachinesService {
         let (author, request) = auth::split(request);
         let v1::CreateJoinTokenRequest { role, names, enrolled, ttl_s, rejoin } = request;
         let role: MachineRole = role.parse().map_err(|word| unknown("role", &word))?;
-        let own = self.0.host.net.credentials().ok_or_else(|| not_issued(&NotIssued::ClearText))?;
+        let own = self.identity()?;
         let (secret, ttl_ms) = (credential_text::secret(&self.0.host.chance), ttl_s.saturating_mul(1_000));
         let command = Command::PutJoinToken {
             secret_sha256: Sha256::digest(&secret).into(),
@@ -184,7 +186,7 @@ impl v1::machines_server::Machines for MachinesService {
     async fn suspend(&self, request: Request<v1::SuspendRequest>) -> Result<Response<v1::SuspendReply>, Status> {
         let (author, v1::SuspendRequest { name, reason }) = auth::split(request);
         let machine = machine("name", &name)?;
-        self.has_identities()?;
+        self.identity()?;
         self.is_no_member(&machine)?;
         let command = Command::SuspendMachine { machine: machine.clone(), reason: reason.clone() };
         let (_, revision) = self.0.decide(&author, command).await?;
@@ -218,7 +220,7 @@ impl v1::machines_server::Machines for MachinesService {
     ) -> Result<Response<v1::SetEnrolmentReply>, Status> {
         let (author, request) = auth::split(request);
         let enrolment: Enrolment = request.enrolment.parse().map_err(|word| unknown("enrolment", &word))?;
-        self.has_identities()?;
+        self.identity()?;
         let members: BTreeSet<u64> = self.0.consensus.status().members.into_iter().map(|member| member.id).collect();
         let (_, revision) = self.0.decide(&author, Command::SetEnrolment { enrolment, members }).await?;
         tracing::warn!(%enrolment, %revision, "enrolment of machines changed");
@@ -227,12 +229,9 @@ impl v1::machines_server::Machines for MachinesService {
 }
 
 impl MachinesService {
-    /// In clear text every machine is believed by its name: to suspend one would shut nobody out.
-    fn has_identities(&self) -> Result<(), Status> {
-        match self.0.host.net.credentials() {
-            Some(_) => Ok(()),
-            None => Err(not_issued(&NotIssued::ClearText)),
-        }
+    /// What this node shows. In clear text every machine is believed by its name: to suspend one would shut nobody out.
+    fn identity(&self) -> Result<Arc<Credentials>, Status> {
+        self.0.host.net.credentials().ok_or_else(|| not_issued(&NotIssued::ClearText))
     }
 
     fn is_no_member(&self, machine: &Principal) -> Result<(), Status> {
