@@ -127,6 +127,7 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         "Denied calls that are not in this control node's record of denials",
     ),
     ("muster_handshakes_total", Counter, "TLS handshakes, by side and outcome"),
+    ("muster_machine_copies_total", Counter, "Machines that were suspended because two had one key"),
     (
         "muster_certificates_out_of_date_total",
         Counter,

@@ -142,8 +142,8 @@ fn counted(hub: &Hub, author: &Author, session: Option<SessionCount>) -> Result<
         Some(session) => Ok(Some(Command::BeginSession { machine: machine.clone(), session })),
         // Whoever leaves it out would never be found.
         None if counts => Err(NotJoined::Bad(Status::failed_precondition(format!(
-            "{machine} has counted its sessions before and does not now: either its agent is older than it was, then have the count \
-             begin anew (`muster machine resume {machine}`), or this is a copy of its key"
+            "{machine} has counted its sessions before, and this agent does not. If an older version of the agent was installed, run \
+             `muster machine resume {machine}`. Otherwise this is a copy of its key: run `muster machine suspend {machine}`"
         )))),
         None => Ok(None),
     }
