@@ -66,7 +66,7 @@ pub fn is_enrolled(host: &Host) -> Result<bool, DiskError> {
 /// [`EnrolError`].
 pub async fn enrol(host: &Host, role: Role, file: &JoinFile, asks_for: Option<Duration>) -> Result<(), EnrolError> {
     let name = MachineName::new(file.roots.cluster(), role)?;
-    let key = joining_key(host).await?;
+    let key = kept_key(host, JOINING_FILE).await?;
     let request = host.pki.request(&key, &Subject::Machine(name.clone()))?;
     // It has nothing to show yet.
     host.net.set_credentials(Some(Credentials::anonymous(file.roots.clone())))?;
@@ -115,13 +115,14 @@ pub(crate) fn made(
     Credentials::machine(scheme, key, certificates(chain)?, roots)
 }
 
-async fn joining_key(host: &Host) -> Result<SecretKey, EnrolError> {
-    let kept = host.identity.read(JOINING_FILE)?.filter(|kept| !kept.is_empty());
+/// A key that has no certificate yet: the one that is kept in this file, or a new one. What is asked for again is asked for with the same key.
+pub(crate) async fn kept_key(host: &Host, file: &str) -> Result<SecretKey, PkiError> {
+    let kept = host.identity.read(file)?.filter(|kept| !kept.is_empty());
     if let Some(kept) = kept {
-        return Ok(SecretKey::from_bytes(kept)?);
+        return SecretKey::from_bytes(kept);
     }
     let key = host.pki.new_key()?;
-    host.identity.write(JOINING_FILE, key.bytes().to_vec()).await?;
+    host.identity.write(file, key.bytes().to_vec()).await?;
     Ok(key)
 }
 

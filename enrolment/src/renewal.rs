@@ -1,10 +1,10 @@
 //! Renewal: a machine has its certificate made anew, for a new key, over the connection that the present one gives it.
 //!
-//! What must stay true: a certificate is renewed from a third of its life on, each machine at another moment; the new key is pinned before it is on disk,
-//! and the old one holds until the new one was shown, so that no crash and no lost answer leaves a machine without a key that is taken; what fails is tried
+//! What must stay true: a certificate is renewed from a third of its life on, each machine at another moment; the new key is on disk before it is asked for
+//! and pinned before it is used, and the old one holds until the new one was shown, so that no crash and no lost answer leaves a machine without a key that is taken; what fails is tried
 //! again, and changes nothing.
 
-use crate::enrol::made;
+use crate::enrol::{kept_key, made};
 use muster_proto::v1;
 use muster_proto::v1::machines_client::MachinesClient;
 use muster_runtime::pki::{Credentials, MACHINE_FILE, PkiError, SecretKey, Subject, is_due};
@@ -20,6 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(3_600);
 const AGAIN: Duration = Duration::from_secs(60);
 /// Between two looks whether a renewed certificate is in use: it is taken over from the disk within seconds.
 const IN_USE_LOOK: Duration = Duration::from_secs(5);
+/// The next key, until it has a certificate.
+const NEXT_FILE: &str = "next.key";
 const CALL_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
@@ -79,9 +81,11 @@ async fn look(host: &Host, endpoints: &[String], shown: &mut Option<[u8; 32]>) -
     if !due {
         return Ok(false);
     }
-    let new = host.pki.new_key()?;
+    // On disk before it is asked for: on a disk that cannot be written nothing is asked, and what is asked for again changes nothing.
+    let new = kept_key(host, NEXT_FILE).await?;
     let renewed = ask(host, endpoints, &own, &new).await?;
     renewed.save(&*host.identity).await?;
+    host.identity.write(NEXT_FILE, Vec::new()).await.map_err(PkiError::from)?;
     metrics::counter!("muster_certificate_renewals_total").increment(1);
     tracing::info!("the certificate of this machine is renewed");
     Ok(true)

@@ -200,9 +200,7 @@ impl VirtualMachine {
             let now_ns = self.0.clock.boottime_ns();
             let next_ns = {
                 let mut state = self.0.state.lock();
-                if state.settle(now_ns) {
-                    state.wake();
-                }
+                state.settle(now_ns);
                 let live = state.tasks.values().filter(|task| task.over.is_none());
                 live.map(|task| task.run.end().0).min()
             };
@@ -219,8 +217,8 @@ impl VirtualMachine {
 }
 
 impl State {
-    /// Writes down the ends that have been reached. Says whether there were any.
-    fn settle(&mut self, now_ns: u64) -> bool {
+    /// Writes down the ends that have been reached, and wakes the agent if there were any, whoever has looked: nobody finds them a second time.
+    fn settle(&mut self, now_ns: u64) {
         let mut any = false;
         let history = &mut self.history;
         let all = self.tasks.values_mut().chain(self.strays.iter_mut().map(|(_, task)| task));
@@ -237,7 +235,9 @@ impl State {
                 history[place].state = Some(state);
             }
         }
-        any
+        if any {
+            self.wake();
+        }
     }
 
     fn all_mut(&mut self) -> impl Iterator<Item = (TaskKey, &mut Task)> {

@@ -99,6 +99,27 @@ fn a_task_that_is_cut_off_dies_at_its_fence_with_or_without_its_agent() {
     }
 }
 
+/// Whoever looks at a machine writes down what is over by then; the agent must not sleep on.
+#[test]
+fn an_end_that_somebody_else_sees_first_is_reported() {
+    sim::run(2, async |world| {
+        let (cluster, endpoints) = control(&world, 1).await;
+        let (node, _agent) = Node::new(&world, endpoints).await;
+        cluster.desire(&[(sleeper(1, 20, 600), false)]);
+        cluster.until_reported(key(1, 0), TaskState::Running).await;
+        let reported = cluster.until_reported(key(1, 0), TaskState::Exited { code: 0 });
+        tokio::pin!(reported);
+        let by = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < by {
+            let _ = node.machine.history();
+            if tokio::time::timeout(Duration::from_micros(500), &mut reported).await.is_ok() {
+                return;
+            }
+        }
+        panic!("the end was not reported within 60 s");
+    });
+}
+
 #[test]
 fn stops_limits_and_exit_codes_are_obeyed() {
     sim::run(1, async |world| {
