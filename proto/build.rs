@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["types", "plan", "jobs", "tenants", "fleet", "shards", "agents", "admin", "auth", "machines"];
+    let files =
+        ["types", "plan", "jobs", "tenants", "fleet", "shards", "agents", "admin", "auth", "machines", "secrets"];
     let paths: Vec<String> = files.iter().map(|name| format!("muster/v1/{name}.proto")).collect();
     println!("cargo::rerun-if-changed=muster");
     let descriptors = protox::compile(&paths, ["."])?;

@@ -117,6 +117,7 @@ pub fn job(chance: &Chance, number: u64) -> JobSpec {
         mounts: Vec::new(),
         compute_instances: 0,
         comment: String::new(),
+        secret_env: Default::default(),
     }
 }
 

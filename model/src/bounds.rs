@@ -27,6 +27,10 @@ pub const COMMAND_BYTES_MAX: usize = 32 * 1024;
 pub const TEXT_OVERHEAD_BYTES: usize = 32;
 /// Arguments of a command: as many as fit if all are empty.
 pub const COMMAND_ARGUMENTS_MAX: usize = COMMAND_BYTES_MAX / TEXT_OVERHEAD_BYTES;
+/// Variables of a job that are secrets.
+pub const SECRETS_PER_JOB_MAX: usize = 32;
+/// Bytes of a secret's value: a key with its certificate.
+pub const SECRET_BYTES_MAX: usize = 4 * 1024;
 /// Variables of an environment: as many as fit if all names and values are empty.
 pub const ENV_MAX: usize = COMMAND_BYTES_MAX / (2 * TEXT_OVERHEAD_BYTES);
 /// Variables that the system sets for every task, or for those that share a card under MPS. A job may not give them: its value would be lost.

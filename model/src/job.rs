@@ -104,6 +104,9 @@ pub struct JobSpec {
     /// A note for people, such as a ticket or the reason for the job; one line.
     #[serde(default)]
     pub comment: String,
+    /// Variables whose values are secrets of the tenant: the secret's name, by the variable's.
+    #[serde(default)]
+    pub secret_env: BTreeMap<String, String>,
 }
 
 /// Seconds from SIGTERM to SIGKILL when a job does not say: long enough to write a small checkpoint, short enough for a person.
@@ -160,6 +163,7 @@ impl JobSpec {
             mounts: Vec::new(),
             compute_instances: 0,
             comment: String::new(),
+            secret_env: BTreeMap::new(),
         }
     }
 }

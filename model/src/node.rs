@@ -247,6 +247,9 @@ pub struct NodeNotes {
     /// What its pool needs and it has not proved, for people; empty: nothing.
     #[serde(default)]
     pub lacks: String,
+    /// Who has drained it, each with their reason: it takes work again when none of them is left. Empty of a drained node: nobody in particular.
+    #[serde(default)]
+    pub drained_by: BTreeMap<String, String>,
 }
 
 /// An operator takes a card for well.

@@ -66,6 +66,7 @@ rpcs! {
         MachinesListJoinTokens = "ListJoinTokens", MachinesRevokeJoinToken = "RevokeJoinToken", MachinesPin = "Pin",
         MachinesSuspend = "Suspend", MachinesResume = "Resume", MachinesRemove = "Remove", MachinesSetEnrolment = "SetEnrolment",
     }
+    "Secrets" { SecretsPut = "Put", SecretsDelete = "Delete", SecretsList = "List" }
     "Audit" { AuditQuery = "Query", AuditDenials = "Denials" }
     "Shards" {
         ShardsAcquire = "Acquire", ShardsRenew = "Renew", ShardsRelease = "Release", ShardsWatch = "Watch", ShardsPropose = "Propose",

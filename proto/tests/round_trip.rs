@@ -170,6 +170,7 @@ prop_compose! {
             start, array: array.map(|(indices, max_running)| ArraySpec { indices, max_running }),
             priority_class, reservation, elastic, image: files.0, mounts: files.1, compute_instances: 0,
             comment: format!("{user} wants it"), user,
+            secret_env: [("TOKEN".to_owned(), "registry".to_owned())].into(),
         }
     }
 }
@@ -407,6 +408,7 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
             rival,
             cleared_gpus,
             links,
+            drained_by: [("user:alice".to_owned(), lacks.clone())].into(),
             lacks,
         },
     )

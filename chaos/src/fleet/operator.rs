@@ -40,8 +40,13 @@ pub(super) async fn operate(client: &Client, servers: &Servers, end: Instant) {
 }
 
 async fn drain(client: &Client, node: &str, drained: bool) {
-    let request =
-        v1::SetDrainedRequest { node: node.to_owned(), drained, reason: "new cables".to_owned(), by_ms: None };
+    let request = v1::SetDrainedRequest {
+        node: node.to_owned(),
+        drained,
+        reason: "new cables".to_owned(),
+        by_ms: None,
+        force: false,
+    };
     let _ = timeout(ANSWER_MAX, FleetClient::new(client.channel()).set_drained(request)).await;
 }
 

@@ -6,11 +6,12 @@ use super::{check, check_rest};
 use crate::history::{History, Interval, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest};
 use crate::specs;
 use muster_control_core::{Command, Done, Entry, LeasedBinding, State, TaskReport, execute};
+use muster_model::identity::{Enrolled, Machine, MachineStanding};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
 use muster_model::object::{FinishedJob, Key};
 use muster_model::usage::AllocationUsage;
 use muster_model::{
-    Change, DeviceHold, DeviceRequest, HoldMode, JobSpec, Object, TaskPlacement, TaskState, ValidJobSpec,
+    Change, DeviceHold, DeviceRequest, HoldMode, JobSpec, Object, Principal, TaskPlacement, TaskState, ValidJobSpec,
 };
 use std::sync::Arc;
 
@@ -314,6 +315,57 @@ fn law_7_a_binding_under_an_old_epoch_is_reported() {
         }
     });
     reported(&history, "law 7", "bound under epoch 1");
+}
+
+/// The record of a machine that is not taken at its word.
+fn suspended(principal: Principal) -> Object {
+    let standing = MachineStanding::Suspended { since_ms: 1, reason: "stolen".to_owned() };
+    Object::Machine(Machine {
+        principal,
+        key_sha256: [1; 32],
+        next_key_sha256: None,
+        generation: 0,
+        nonce: 0,
+        standing,
+        enrolled: Enrolled::default(),
+        since_ms: 1,
+        join_token: 0,
+    })
+}
+
+#[test]
+fn sl5_suspended_machines_that_act_are_reported() {
+    let name = good().changes().find_map(|(_, change)| match change {
+        Change::Put(object) => match *object {
+            Object::Node(node) => Some(node.spec.name),
+            _ => None,
+        },
+        _ => None,
+    });
+    let mut history = good();
+    history.base.push(suspended(Principal::Node(name.expect("a node joins"))));
+    reported(&history, "SL5", "is suspended and becomes ready");
+    let mut history = good();
+    history.base.push(suspended(Principal::Shard("shard-1".to_owned())));
+    doctor(&mut history, |change| {
+        if let Change::Put(object) = change
+            && let Object::Cell(cell) = &mut **object
+            && let Some(holder) = &mut cell.holder
+        {
+            *holder = "shard-1-a1b2".to_owned();
+        }
+    });
+    reported(&history, "SL5", "takes cell");
+    // One that was resumed may.
+    let mut history = good();
+    let mut resumed = suspended(Principal::Shard("shard-1".to_owned()));
+    history.base.push(resumed.clone());
+    if let Object::Machine(machine) = &mut resumed {
+        machine.standing = MachineStanding::Active;
+    }
+    let first = history.log.values_mut().next().expect("a log");
+    *first = Arc::new(std::iter::once(Change::put(resumed)).chain(first.iter().cloned()).collect());
+    assert!(check(&history).iter().all(|violation| violation.law != "SL5"));
 }
 
 #[test]

@@ -120,6 +120,17 @@ pub struct Gpus {
     pub topology: bool,
 }
 
+/// `muster undrain`.
+#[derive(Clone, Debug, Args)]
+pub struct Undrain {
+    /// Node names, as `muster nodes` shows them
+    #[arg(value_name = "NODE", required = true)]
+    pub nodes: Vec<String>,
+    /// Also for those who have drained the node themselves, and may be at work on it
+    #[arg(long)]
+    pub force: bool,
+}
+
 /// Names of nodes.
 #[derive(Clone, Debug, Args)]
 pub struct NodeNames {

@@ -54,6 +54,12 @@ pub enum Ca {
         #[arg(long)]
         only: bool,
     },
+    /// Make the key that seals the secrets of tenants; where there is one, the new one seals and the others open
+    SecretsKey {
+        /// Folder: that of the root, or of a control node's identity
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
     /// Show what is in a folder: names, keys, validity
     Show {
         /// Folder of the root or of an identity

@@ -1,8 +1,8 @@
 //! Arguments of what tenants do: submit, look, read, end.
 
 use crate::args::{Seconds, duration};
-use crate::spec::job::JobText;
 use crate::spec::job::mount::MountText;
+use crate::spec::job::{EnvValue, JobText};
 use crate::spec::needs::NeedsText;
 use crate::spec::scalar::{OneOrMany, Scalar, Version};
 use clap::{ArgGroup, Args, ValueEnum};
@@ -188,6 +188,9 @@ pub struct Submit {
     /// Environment variable of the tasks; NAME alone takes the value from your environment
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
+    /// Environment variable with a secret of the tenant as its value (`muster secret`)
+    #[arg(long, value_name = "NAME=SECRET")]
+    pub secret_env: Vec<String>,
     /// Working directory on the node, an absolute path [default: a scratch folder of the task]
     #[arg(long, value_name = "DIR")]
     pub workdir: Option<String>,
@@ -221,8 +224,13 @@ impl Submit {
     pub fn text(&self) -> JobText {
         let scalar = |text: &Option<String>| text.clone().map(Scalar);
         let variable = |text: &String| match text.split_once('=') {
-            Some((name, value)) => (name.to_owned(), Scalar(value.to_owned())),
-            None => (text.clone(), Scalar(std::env::var(text).unwrap_or_default())),
+            Some((name, value)) => (name.to_owned(), EnvValue::Text(Scalar(value.to_owned()))),
+            None => (text.clone(), EnvValue::Text(Scalar(std::env::var(text).unwrap_or_default()))),
+        };
+        // Without `=` the secret has the variable's name.
+        let secret = |text: &String| {
+            let (name, secret) = text.split_once('=').unwrap_or((text, text));
+            (name.to_owned(), EnvValue::secret(secret))
         };
         JobText {
             tenant: self.tenant.clone(),
@@ -273,7 +281,7 @@ impl Submit {
             reservation: self.reservation.clone(),
             class: self.class.clone(),
             pool: self.pool.clone(),
-            env: self.env.iter().map(variable).collect(),
+            env: self.env.iter().map(variable).chain(self.secret_env.iter().map(secret)).collect(),
             workdir: self.workdir.clone(),
             image: self.image.clone(),
             compute_instances: self.compute_instances,

@@ -11,6 +11,7 @@ pub mod jobs;
 pub mod machine;
 pub mod replay;
 pub mod roles;
+pub mod secret;
 pub mod what_if;
 pub mod windows;
 
@@ -189,7 +190,7 @@ pub enum Command {
     /// Stop new work on nodes; running jobs continue
     Drain(admin::Drain),
     /// Allow new work on nodes again, and end their quarantine
-    Undrain(admin::NodeNames),
+    Undrain(admin::Undrain),
     /// Take a withheld GPU into use again, once it was looked at or repaired
     ClearGpu(admin::ClearGpu),
     /// Remove nodes from the fleet; no job may run on them
@@ -217,6 +218,9 @@ pub enum Command {
     /// Show who changed what, and check that the record of it is whole
     #[command(subcommand)]
     Audit(access::Audit),
+    /// Manage secrets of tenants: values that jobs get in their environment and nobody reads back
+    #[command(subcommand)]
+    Secret(secret::Secret),
     /// Manage the machines of the cluster: join tokens, keys, suspension
     #[command(subcommand)]
     Machine(machine::Machine),

@@ -10,9 +10,10 @@ use crate::view::ca::{AuthorityView, FolderView, MachineView};
 use muster_runtime::Files;
 use muster_runtime::pki::{
     Authority, Credentials, ISSUER_FILE, MACHINE_FILE, MachineName, PkiError, ROOT_FILE, ROOTS_FILE, Role, Roots,
-    Scheme, Subject, X509, issue, new_root, sign_issuer,
+    SECRETS_KEY_FILE, Scheme, Subject, X509, issue, new_root, sign_issuer,
 };
 use muster_runtime::real;
+use ring::rand::SecureRandom;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +29,14 @@ pub async fn run(out: &Out, command: &Ca) -> Result<(), Failure> {
         Ca::Shard(machine) => sign(out, machine, Role::Shard(machine.name.clone())).await,
         Ca::Node(machine) => sign(out, machine, Role::Node(machine.name.clone())).await,
         Ca::Trust { roots, identity, only } => trust(out, roots, identity, *only).await,
+        Ca::SecretsKey { out: to } => {
+            make_secrets_key(to).await?;
+            let at = to.join(SECRETS_KEY_FILE);
+            out.line(&format!(
+                "{}: copy it to the folder of each control node's identity, and keep a copy",
+                at.display()
+            ))
+        }
         Ca::Show { folder } => {
             let view = shown(&Folder::of(folder))?;
             out.show(&view, |_| view.blocks())
@@ -101,8 +110,35 @@ pub async fn make_root(cluster: &str, to: &Path) -> Result<String, Failure> {
     folder.make()?;
     // The key last: once it is there, all of it is.
     folder.write_roots(&roots).await?;
+    make_secrets_key(to).await?;
     root.save(&*folder.files, ROOT_FILE).await.map_err(|error| folder.failed(&error))?;
     Ok(roots.fingerprints().join(", "))
+}
+
+/// Makes the key that seals the secrets of tenants, in front of those that are in the file already: for `muster dev` too.
+///
+/// # Errors
+/// When the folder cannot be read or written.
+pub async fn make_secrets_key(to: &Path) -> Result<(), Failure> {
+    let folder = Folder::of(to);
+    folder.make()?;
+    let kept = folder.files.read(SECRETS_KEY_FILE).map_err(|error| folder.failed(&error.into()))?.unwrap_or_default();
+    let mut key = [0; 32];
+    let drawn = ring::rand::SystemRandom::new().fill(&mut key);
+    drawn.map_err(|_| Failure::Refused("this machine gives no random numbers".to_owned()))?;
+    let mut text: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    text.push('\n');
+    let text = [text.into_bytes(), kept].concat();
+    folder.files.write(SECRETS_KEY_FILE, text).await.map_err(|error| folder.failed(&error.into()))
+}
+
+/// Every control node has the same keys. One that has some already keeps them.
+async fn copy_secrets_key(from: &Folder, to: &Folder) -> Result<(), Failure> {
+    let read = |folder: &Folder| folder.files.read(SECRETS_KEY_FILE).map_err(|error| folder.failed(&error.into()));
+    match (read(to)?, read(from)?) {
+        (None, Some(keys)) => to.files.write(SECRETS_KEY_FILE, keys).await.map_err(|error| to.failed(&error.into())),
+        _ => Ok(()),
+    }
 }
 
 /// Until when the certificate of the machine in this folder is valid, in ms since the Unix epoch; none where there is none.
@@ -149,6 +185,7 @@ pub async fn make_control(id: u64, ca: &Path, to: &Path) -> Result<MachineView, 
     let key = kept.map_or_else(|| X509.new_key(), |issuer| Ok(issuer.key().clone())).map_err(failed)?;
     let request = X509.request(&key, &Subject::Issuer { cluster, id }).map_err(failed)?;
     let certificate = sign_issuer(&X509, &root, &request, id, now_ms()).map_err(failed)?;
+    copy_secrets_key(&ca, &folder).await?;
     let issuer = Authority::new(&X509, key, certificate).map_err(failed)?;
     issuer.save(&*folder.files, ISSUER_FILE).await.map_err(failed)?;
     let roots = Roots::new(&X509, vec![root.certificate().clone()]).map_err(failed)?;

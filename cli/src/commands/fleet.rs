@@ -1,6 +1,6 @@
 //! `muster nodes`, `gpus`, `cells`, `pools`, `drain`, `undrain`, `remove-node`.
 
-use crate::args::admin::{ClearGpu, Drain, Gpus, Nodes, Pools};
+use crate::args::admin::{ClearGpu, Drain, Gpus, Nodes, Pools, Undrain};
 use crate::client::{Client, reply_bytes_max};
 use crate::commands::{Context, input};
 use crate::failure::Failure;
@@ -172,7 +172,14 @@ pub async fn pools(context: &Context, command: &Pools) -> Result<(), Failure> {
 pub async fn drain(context: &Context, args: &Drain) -> Result<(), Failure> {
     let by_ms = args.by.as_deref().map(|by| spec::moment_of("by", by)).transpose()?;
     for name in &args.nodes {
-        set_drained(context, name, true, &args.reason, by_ms).await?;
+        let request = v1::SetDrainedRequest {
+            node: name.clone(),
+            drained: true,
+            reason: args.reason.clone(),
+            by_ms,
+            force: false,
+        };
+        set_drained(context, request).await?;
         let what = match by_ms {
             None => "is drained: it takes no new work".to_owned(),
             Some(by_ms) => format!(
@@ -189,26 +196,27 @@ pub async fn drain(context: &Context, args: &Drain) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The first refusal.
-pub async fn undrain(context: &Context, nodes: &[String]) -> Result<(), Failure> {
-    for name in nodes {
-        set_drained(context, name, false, "", None).await?;
-        context.out.line(&format!("node {name} takes new work again"))?;
+pub async fn undrain(context: &Context, args: &Undrain) -> Result<(), Failure> {
+    for name in &args.nodes {
+        let request =
+            v1::SetDrainedRequest { node: name.clone(), force: args.force, ..v1::SetDrainedRequest::default() };
+        let others = set_drained(context, request).await?.still_drained_by;
+        let one = |(who, why): (&String, &String)| if why.is_empty() { who.clone() } else { format!("{who} ({why})") };
+        let others = others.iter().map(one).collect::<Vec<_>>().join(", ");
+        context.out.line(&match others.is_empty() {
+            true => format!("node {name} takes new work again"),
+            false => format!("node {name} takes no new work yet: it is still drained by {others}"),
+        })?;
     }
     Ok(())
 }
 
-async fn set_drained(
-    context: &Context,
-    name: &str,
-    drained: bool,
-    reason: &str,
-    by_ms: Option<u64>,
-) -> Result<(), Failure> {
+async fn set_drained(context: &Context, request: v1::SetDrainedRequest) -> Result<v1::SetDrainedReply, Failure> {
     let set = |channel| {
-        let request = v1::SetDrainedRequest { node: name.to_owned(), drained, reason: reason.to_owned(), by_ms };
+        let request = request.clone();
         async move { FleetClient::new(channel).set_drained(request).await }
     };
-    context.client.call("drain", set).await.map(drop)
+    context.client.call("drain", set).await
 }
 
 /// Takes a GPU for well.

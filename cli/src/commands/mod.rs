@@ -28,6 +28,7 @@ pub mod raft;
 pub mod replay;
 pub mod replay_live;
 pub mod requeue;
+pub mod secret;
 pub mod state;
 pub mod submit;
 pub mod tenants;

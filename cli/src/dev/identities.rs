@@ -5,13 +5,13 @@
 use super::folder::Folder;
 use super::settings::Settings;
 use crate::client::Client;
-use crate::commands::ca::{make_control, make_machine, make_root, valid_until_ms};
+use crate::commands::ca::{make_control, make_machine, make_root, make_secrets_key, valid_until_ms};
 use crate::commands::machine;
 use crate::commands::now_ms;
 use crate::failure::Failure;
 use futures::StreamExt;
 use futures::stream;
-use muster_runtime::pki::{MACHINE_LIFE_MS, ROOT_FILE, Role};
+use muster_runtime::pki::{MACHINE_LIFE_MS, ROOT_FILE, Role, SECRETS_KEY_FILE};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -32,9 +32,13 @@ pub async fn make(folder: &Folder, settings: &Settings) -> Result<(), Failure> {
     if !ca.join(ROOT_FILE).is_file() {
         make_root(CLUSTER, &ca).await?;
     }
+    // A folder of before had none.
+    if !ca.join(SECRETS_KEY_FILE).is_file() {
+        make_secrets_key(&ca).await?;
+    }
     for id in 1..=settings.voters {
         let to = folder.identity(&format!("control-{id}"));
-        if is_due(&to)? {
+        if is_due(&to)? || !to.join(SECRETS_KEY_FILE).is_file() {
             make_control(u64::from(id), &ca, &to).await?;
         }
     }

@@ -127,6 +127,11 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         "Denied calls that are not in this control node's record of denials",
     ),
     ("muster_handshakes_total", Counter, "TLS handshakes, by side and outcome"),
+    (
+        "muster_secrets_not_opened_total",
+        Counter,
+        "Times that tasks had to wait because their secrets could not be opened",
+    ),
     ("muster_machine_copies_total", Counter, "Machines that were suspended because two had one key"),
     (
         "muster_certificates_out_of_date_total",

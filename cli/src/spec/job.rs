@@ -13,9 +13,11 @@
 mod keys;
 pub mod mount;
 mod parts;
+mod variables;
 
 pub use keys::KEYS;
 use mount::MountText;
+pub use variables::EnvValue;
 
 use crate::failure::Failure;
 use crate::spec::needs::NeedsText;
@@ -131,7 +133,7 @@ pub struct JobText {
     /// The only pool it may run in.
     pub pool: Option<String>,
     /// Environment.
-    pub env: BTreeMap<String, Scalar>,
+    pub env: BTreeMap<String, EnvValue>,
     /// Working directory.
     pub workdir: Option<String>,
     /// The container image.
@@ -272,6 +274,7 @@ impl JobText {
         if !faults.is_empty() {
             return Err(faults);
         }
+        let (env, secret_env) = variables::parted(self.env);
         Ok(v1::JobSpec {
             tenant,
             name: self.name.unwrap_or_else(|| name_of(&command)),
@@ -294,7 +297,8 @@ impl JobText {
             pool: self.pool.unwrap_or_default(),
             priority: self.priority.unwrap_or(0),
             command,
-            env: self.env.into_iter().map(|(key, value)| (key, value.0)).collect(),
+            env,
+            secret_env,
             workdir: self.workdir.unwrap_or_default(),
             time_limit_s,
             grace_s,

@@ -286,6 +286,7 @@ impl JobDetail {
         ];
         lines.extend(job.mounts.iter().map(|mount| ("mount", mount.clone())));
         lines.extend(job.env.iter().map(|(name, value)| ("env", format!("{name}={value}"))));
+        lines.extend(job.secret_env.iter().map(|(name, secret)| ("env", format!("{name} from secret {secret}"))));
         lines
     }
 }

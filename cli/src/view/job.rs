@@ -222,6 +222,9 @@ pub struct JobView {
     /// Its variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Its variables that are secrets: their names.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secret_env: BTreeMap<String, String>,
 }
 
 /// An array.
@@ -394,6 +397,7 @@ impl JobView {
             compute_instances: Some(spec.compute_instances).filter(|count| *count > 1),
             mounts: spec.mounts.into_iter().map(|mount| muster_model::Mount::from(mount).to_string()).collect(),
             env: spec.env,
+            secret_env: spec.secret_env,
         }
     }
 

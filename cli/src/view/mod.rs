@@ -23,6 +23,7 @@ pub mod priority_classes;
 pub mod quota;
 pub mod quota_class;
 pub mod raft;
+pub mod secret;
 pub mod standing;
 pub mod tenant_history;
 pub mod tenants;

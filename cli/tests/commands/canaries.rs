@@ -51,6 +51,8 @@ fn secrets_that_are_planted_everywhere_are_found_nowhere() {
         ("an issuer's key", key("control-1/issuer.pem")),
         ("a control node's key", key("control-1/machine.pem")),
         ("a node's key", key("nodes/node-0000/machine.pem")),
+        ("the key of secrets", text(dev.path("dev/identities/control-1/secrets.key")).trim().to_owned()),
+        ("a tenant's secret", "canary-8d1f03c7-of-the-registry".to_owned()),
     ]);
     assert_eq!(
         seen(&canaries, canaries["the join token"].as_bytes()),
@@ -67,7 +69,11 @@ fn secrets_that_are_planted_everywhere_are_found_nowhere() {
     let with = |args: &[&str], token: &str| -> Said {
         dev.command(args).env("MUSTER_TOKEN_FILE", token).output().expect("muster").into()
     };
-    let job = with(&["submit", "--gpus", "1", "--tenant", "dev", "--", "sh", "-c", "echo hello"], &token);
+    let value = dev.file("value", &canaries["a tenant's secret"]);
+    dev.ok(&["secret", "put", "registry", "--tenant", "dev", "--from-file", &value]);
+    let task = "test \"$TOKEN\" && echo hello";
+    let submit = ["submit", "--gpus", "1", "--tenant", "dev", "--secret-env", "TOKEN=registry", "--", "sh", "-c", task];
+    let job = with(&submit, &token);
     assert_eq!(job.code, 0, "{}", job.err);
     dev.until(job.out.trim(), &["completed"]);
     let wrong = dev.file("wrong.token", &service.replacen("mt1", "ms1", 1));
@@ -93,6 +99,8 @@ fn secrets_that_are_planted_everywhere_are_found_nowhere() {
         &["sessions", "--all", "-o", "json"],
         &["machine", "list", "-o", "json"],
         &["machine", "token", "list", "-o", "json"],
+        &["secret", "list", "--tenant", "dev", "-o", "json"],
+        &["job", job.out.trim(), "-o", "json"],
         &["jobs", "--all", "-o", "json"],
         &["nodes", "-o", "json"],
         &["raft", "status", "-o", "json"],
@@ -120,7 +128,9 @@ fn secrets_that_are_planted_everywhere_are_found_nowhere() {
     files(&dev.path("dev"), &mut all);
     let kept = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name == "session.token" || (name.ends_with(".pem") && path.starts_with(dev.path("dev/identities")))
+        name == "session.token"
+            || name == "secrets.key"
+            || (name.ends_with(".pem") && path.starts_with(dev.path("dev/identities")))
     };
     let searched: Vec<&PathBuf> = all.iter().filter(|path| !kept(path)).collect();
     assert!(searched.iter().any(|path| path.extension().is_some_and(|kind| kind == "log")), "there are logs");

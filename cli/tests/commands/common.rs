@@ -17,6 +17,7 @@ pub(crate) struct Dev {
 }
 
 /// What a command printed, and its exit status.
+#[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: i32,
     pub(crate) out: String,

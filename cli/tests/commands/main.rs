@@ -27,6 +27,7 @@ mod quotas;
 #[path = "../../../twin/tests/histories/referee.rs"]
 mod referee;
 mod refused;
+mod secrets;
 #[path = "../support/shared.rs"]
 mod shared;
 mod starts;

@@ -141,6 +141,8 @@ fn listed(command: &Command, done: &Done) -> Option<(&'static str, String)> {
         }
         Command::RevokeCredential { id } => of(Rpc::AuthRevoke, format!("credential {id}")),
         Command::SetAccess { mode } => of(Rpc::AuthSecure, format!("the cluster is {mode}")),
+        Command::PutSecret { at, name, .. } => of(Rpc::SecretsPut, format!("secret {name} of {at}")),
+        Command::DeleteSecret { at, name } => of(Rpc::SecretsDelete, format!("secret {name} of {at}")),
         Command::PutJoinToken { .. }
         | Command::RevokeJoinToken { .. }
         | Command::EnrollMachine { .. }

@@ -64,6 +64,10 @@ pub const RECOVERY_TTL_MS_MAX: u64 = 3_660_000;
 pub const TOKEN_TTL_MS_MAX: u64 = 366 * 24 * 3_600_000;
 /// Machines that are enrolled, suspended ones included: every node that a fleet may have, its shards and control nodes.
 pub const MACHINES_MAX: usize = 100_000;
+/// Operators who have drained one node at a time.
+pub const DRAINED_BY_MAX: usize = 16;
+/// Secrets of a tenant: with the longest values a quarter of a MiB.
+pub const SECRETS_PER_TENANT_MAX: usize = 64;
 /// Join tokens at a time.
 pub const JOIN_TOKENS_MAX: usize = 256;
 /// How long a join token may be valid: 30 days.

@@ -6,9 +6,10 @@
 use crate::leased_binding::LeasedBinding;
 use crate::task_report::TaskReport;
 use muster_model::identity::{
-    AccessMode, Author, CredentialKind, Enrolled, Enrolment, MachineRole, Principal, Role, SessionCount, Subject,
+    AccessMode, Author, CredentialKind, Enrolled, Enrolment, MachineRole, Principal, Role, Sealed, SessionCount,
+    Subject,
 };
-use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId};
+use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId, TenantId};
 use muster_model::node::Withheld;
 use muster_model::node::{NodeSpec, Pool};
 use muster_model::node_links::NodeLinks;
@@ -83,6 +84,9 @@ pub enum Command {
         /// Why, for people; may be empty.
         #[serde(default)]
         reason: String,
+        /// Lets in work again on a node that others have drained.
+        #[serde(default)]
+        force: bool,
     },
     /// Takes a node on which nothing runs out of the fleet.
     RemoveNode {
@@ -479,6 +483,24 @@ pub enum Command {
         machine: Principal,
         /// What it says.
         session: SessionCount,
+    },
+    /// Gives a secret of a tenant its value, sealed by the control node that was given it.
+    PutSecret {
+        /// Path of the tenant.
+        at: String,
+        /// The tenant for which it was sealed.
+        tenant: TenantId,
+        /// Its name.
+        name: String,
+        /// Its value.
+        sealed: Sealed,
+    },
+    /// Removes a secret that no live job uses.
+    DeleteSecret {
+        /// Path of the tenant.
+        at: String,
+        /// Its name.
+        name: String,
     },
 }
 

@@ -3,6 +3,7 @@
 use crate::bounds::{MASTER_PORT_BASE, MASTER_PORT_RANGE, SHARED_PORT_BASE, SHARED_PORT_RANGE};
 use crate::state::State;
 use muster_model::elastic::Workers;
+use muster_model::identity::Secret;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
 use muster_model::sharing::CardSharing;
 use muster_model::{
@@ -86,6 +87,8 @@ pub struct DesiredTask {
     pub memory_limit_mib: u64,
     /// The channel of its gang in their NVLink domain, where the gang holds whole cards on several nodes of one.
     pub imex_channel: Option<u16>,
+    /// Secrets of its tenant, by the variable that it has them in; none once the task has been seen. Nothing where one is gone.
+    pub secrets: BTreeMap<String, Option<Secret>>,
 }
 
 /// The address of rank 0 where a task sees no other network.
@@ -166,6 +169,11 @@ impl State {
         let place = |id: &NodeId| self.nodes.get(id).map(|node| &node.spec.place);
         let together = nodes.iter().all(|id| place(id).is_some_and(|place| place.shares_nvlink(&first.spec.place)));
         (nodes.len() > 1 && together && tasks().all(whole)).then_some(block.0)
+    }
+
+    fn secrets_of(&self, job: &Job) -> BTreeMap<String, Option<Secret>> {
+        let secret = |name: &String| self.secrets.get(&Secret::id_of(job.tenant, name)).cloned();
+        job.spec.secret_env.iter().map(|(variable, name)| (variable.clone(), secret(name))).collect()
     }
 
     fn desired_task(
@@ -251,6 +259,10 @@ impl State {
             ports: held.ports,
             memory_limit_mib,
             imex_channel: self.imex_channel(held, minimum),
+            secrets: match held.task_states[rank.0 as usize] {
+                TaskState::Pending if held.state == AllocationState::Active => self.secrets_of(job),
+                _ => BTreeMap::new(),
+            },
         }
     }
 }

@@ -10,7 +10,7 @@ pub(crate) const QUOTAS: u32 = 3;
 /// Identities: grants, credentials, who has made a command, the audit.
 pub(crate) const ACCESS: u32 = 4;
 
-/// Machines are enrolled: join tokens, pinned keys, suspension.
+/// Machines are enrolled: join tokens, pinned keys, suspension. Tenants have secrets.
 pub(crate) const ENROLMENT: u32 = 5;
 
 pub(crate) fn has(state: &State, level: u32) -> bool {

@@ -44,6 +44,7 @@ mod requeue;
 mod reserve;
 mod resolve;
 mod run_times;
+mod secrets;
 mod shape;
 mod starts;
 mod submit;
@@ -92,7 +93,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::PutPool(pool) => pools::put(d, pool),
         Command::DeletePool { name } => pools::delete(d, name),
         Command::JoinNode { spec, usage_incarnation, agent } => joining::join(d, spec, *usage_incarnation, *agent),
-        Command::SetDrained { node, drained, reason } => nodes::set_drained(d, *node, *drained, reason),
+        Command::SetDrained { node, drained, reason, force } => nodes::set_drained(d, *node, *drained, reason, *force),
         Command::RemoveNode { node } => nodes::remove(d, *node),
         Command::MarkSilent { node, epoch } => nodes::mark_silent(d, *node, *epoch),
         Command::MarkReady { node, epoch } => nodes::mark_ready(d, *node, *epoch),
@@ -143,6 +144,8 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::SetAccess { mode } => access::set_mode(d, *mode),
         Command::CommitAuditHead { member, number, hash } => audit::commit_head(d, *member, *number, *hash),
         Command::TrimAudit { through } => audit::trim(d, *through),
+        Command::PutSecret { at, tenant, name, sealed } => secrets::put(d, at, *tenant, name, sealed),
+        Command::DeleteSecret { at, name } => secrets::delete(d, at, name),
         Command::PutJoinToken { secret_sha256, role, names, enrolled, ttl_ms, rejoin } => {
             let token = join_tokens::Token { role: *role, names, enrolled, ttl_ms: *ttl_ms, rejoin: *rejoin };
             join_tokens::put(d, *secret_sha256, &token)

@@ -14,6 +14,7 @@ pub mod leases;
 pub mod login;
 pub mod node;
 pub mod recovery;
+mod secrets;
 mod services;
 pub mod sessions;
 

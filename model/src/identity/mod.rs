@@ -8,12 +8,14 @@ mod credential;
 mod grant;
 mod machine;
 mod principal;
+mod secret;
 
 pub use audit::{AuditHead, AuditRecord, Author};
 pub use credential::{Credential, CredentialKind};
 pub use grant::{Grant, Role, Subject};
 pub use machine::{Enrolled, Enrolment, JoinToken, Machine, MachineRole, MachineStanding, SessionCount};
 pub use principal::{BadPrincipal, Principal};
+pub use secret::{Sealed, Secret};
 
 use crate::words::words;
 use serde::{Deserialize, Serialize};

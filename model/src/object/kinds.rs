@@ -64,6 +64,8 @@ macro_rules! replicated_kinds {
                 "Records of the audit, which are on disk and in no replica's memory.";
             19 TenantHistory by $crate::ids::TenantId: $crate::tenant_history::TenantHistory, |it| it.tenant,
                 in tenant_histories, "What each tenant was over time, removed ones included.";
+            35 Secret by String: $crate::identity::Secret, |it| $crate::identity::Secret::id_of(it.tenant, &it.name), in secrets,
+                "Secrets of tenants, sealed.";
         }
     };
 }

@@ -92,6 +92,24 @@ impl JobSpec {
         );
     }
 
+    fn check_secret_env(&self, faults: &mut Faults) {
+        faults.when(
+            self.secret_env.len() > bounds::SECRETS_PER_JOB_MAX,
+            "secret_env",
+            || format!("has {} variables", self.secret_env.len()),
+            &format!("use at most {}; put several values into one secret", bounds::SECRETS_PER_JOB_MAX),
+        );
+        for (key, name) in &self.secret_env {
+            faults.when(
+                self.env.contains_key(key),
+                "secret_env",
+                || format!("{} is in env too", short(key)),
+                "leave it out of one of them",
+            );
+            faults.name("secret_env", name);
+        }
+    }
+
     fn check_command(&self, faults: &mut Faults) {
         faults.when(
             self.command.first().map_or(self.image.is_none(), String::is_empty),
@@ -128,20 +146,23 @@ impl JobSpec {
                 &format!("use at most {most}; put long input in a file"),
             );
         }
-        for key in self.env.keys() {
+        for (field, key) in
+            self.env.keys().map(|key| ("env", key)).chain(self.secret_env.keys().map(|key| ("secret_env", key)))
+        {
             faults.when(
-                key.is_empty() || key.contains('='),
-                "env",
+                key.is_empty() || key.contains(['=', '\0']),
+                field,
                 || format!("{:?} is not a variable name", short(key)),
                 "use NAME=value with a name that is not empty and has no '='",
             );
             faults.when(
                 bounds::ENV_OF_SYSTEM.contains(&key.as_str()),
-                "env",
+                field,
                 || format!("{key} is set by Muster for every task"),
                 &format!("leave it out: Muster sets {}", bounds::ENV_OF_SYSTEM.join(", ")),
             );
         }
+        self.check_secret_env(faults);
         if let Some(dir) = &self.workdir {
             faults.when(
                 !dir.starts_with('/'),

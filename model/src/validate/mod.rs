@@ -108,6 +108,16 @@ impl Faults {
     }
 }
 
+/// Whether a text can be the name of something that people name.
+///
+/// # Errors
+/// Everything that is wrong with it, for this field.
+pub fn check_name(field: &str, name: &str) -> Result<(), Vec<FieldError>> {
+    let mut faults = Faults::default();
+    faults.name(field, name);
+    if faults.0.is_empty() { Ok(()) } else { Err(faults.0) }
+}
+
 fn short(text: &str) -> String {
     text.chars().take(60).collect()
 }

@@ -13,9 +13,9 @@ use crate::bounds::{
     HASH_BYTES, INTERVALS_PER_MESSAGE_MAX, JOBS_PER_SUBMIT_MAX, JOIN_TOKEN_NAMES_MAX, LABELS_MAX, LEASES_PER_RENEW_MAX,
     LOG_PIECE_BYTES_MAX, MIG_SLICES_MAX, NAME_BYTES_MAX, NICS_PER_NODE_MAX, NODE_LINKS_BYTES_MAX, PAGE_TOKEN_BYTES_MAX,
     PATH_BYTES_MAX, PINS_MAX, PREEMPTS_MAX, PROOF_BYTES_MAX, PROOFS_MAX, PROPOSALS_PER_CALL_MAX, REASON_BYTES_MAX,
-    REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX, SHARD_NAME_BYTES_MAX, SUBJECT_BYTES_MAX, TASKS_MAX,
-    TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX, TOKEN_RANGES_MAX, VICTIMS_PER_PREEMPT_MAX,
-    WINDOW_NODES_MAX, WITHHELD_MAX, WORD_BYTES_MAX, WORDS_MAX,
+    REPORTS_PER_MESSAGE_MAX, REQUEST_ID_BYTES_MAX, SECRET_BYTES_MAX, SECRETS_PER_JOB_MAX, SHARD_NAME_BYTES_MAX,
+    SUBJECT_BYTES_MAX, TASKS_MAX, TENANT_PATH_BYTES_MAX, TENANTS_PER_APPLY_MAX, TEXT_BYTES_MAX, TOKEN_RANGES_MAX,
+    VICTIMS_PER_PREEMPT_MAX, WINDOW_NODES_MAX, WITHHELD_MAX, WORD_BYTES_MAX, WORDS_MAX,
 };
 use crate::image::{IMAGE_BYTES_MAX, MOUNT_BYTES_MAX, MOUNTS_MAX};
 use crate::moves::MOVED_JOBS_MAX;
@@ -89,6 +89,11 @@ const JOBS: &[Row] = &[
         "JobSpec",
         "env",
         Bound::Map { items_max: ENV_MAX, key_bytes_max: TEXT_BYTES_MAX, value_bytes_max: COMMAND_BYTES_MAX },
+    ),
+    (
+        "JobSpec",
+        "secret_env",
+        Bound::Map { items_max: SECRETS_PER_JOB_MAX, key_bytes_max: TEXT_BYTES_MAX, value_bytes_max: NAME_BYTES_MAX },
     ),
     ("JobSpec", "workdir", text(PATH_BYTES_MAX)),
     ("JobSpec", "image", text(IMAGE_BYTES_MAX)),
@@ -305,6 +310,12 @@ const ACCESS: &[Row] = &[
     ("ResumeRequest", "name", text(SUBJECT_BYTES_MAX)),
     ("RemoveMachineRequest", "name", text(SUBJECT_BYTES_MAX)),
     ("SetEnrolmentRequest", "enrolment", WORD),
+    ("PutSecretRequest", "tenant", PATH),
+    ("PutSecretRequest", "name", NAME),
+    ("PutSecretRequest", "value", text(SECRET_BYTES_MAX)),
+    ("DeleteSecretRequest", "tenant", PATH),
+    ("DeleteSecretRequest", "name", NAME),
+    ("ListSecretsRequest", "tenant", PATH),
     ("AuditQueryRequest", "tenant", PATH),
     ("AuditQueryRequest", "principal", text(SUBJECT_BYTES_MAX)),
     ("AuditQueryRequest", "page_token", TOKEN),

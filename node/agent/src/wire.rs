@@ -6,7 +6,7 @@ use muster_model::task::DeviceHold;
 use muster_model::validate::bounds::REASON_BYTES_MAX;
 use muster_model::validate::clipped;
 use muster_model::{FieldError, LimitSignal, PortBlock, Ports, Proof, Stop, StopSignal, World};
-use muster_node_core::{Desired, DesiredTask, Report, Stamp, TaskKey, TaskSpec};
+use muster_node_core::{Desired, DesiredTask, Report, Secrets, Stamp, TaskKey, TaskSpec};
 use muster_proto::convert::{clean_up_to_wire, report_to_wire};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
@@ -137,6 +137,10 @@ fn desired_task(wire: v1::DesiredTask) -> Result<DesiredTask, FieldError> {
         ports: ports(wire.ports)?,
         memory_limit_mib: wire.memory_limit_mib,
         imex_channel: wire.imex_channel.map(channel).transpose()?,
+        secrets: Secrets {
+            values: wire.secrets,
+            missing: (!wire.secrets_missing.is_empty()).then_some(wire.secrets_missing),
+        },
     };
     let signal = signal_of(wire.stop_signal).unwrap_or_default();
     let stop = wire.stop.then(|| Stop { signal, grace_s: wire.stop_grace_s.unwrap_or(spec.grace_s) });

@@ -5,7 +5,8 @@
 //! must stay true:
 //! - a task with a record, live or over, is never started again, nor one that ran here and was lost;
 //! - a task starts only when no task of another attempt of its job is live here (law 6), when every device it needs can be
-//!   had beside what live tasks hold, is clean of those before (law 13) and was *seen* to be set for it, and when its fence lies ahead;
+//!   had beside what live tasks hold, is clean of those before (law 13) and was *seen* to be set for it, when its secrets are there, and when its fence
+//!   lies ahead;
 //! - no step waits for a card: the work on cards is a list of its own for each card, so a slow one delays only the starts that need it;
 //! - steps that end something come before steps that start something;
 //! - a record is forgotten only when its end was acknowledged and it is no longer desired.
@@ -156,6 +157,10 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         }
         if observed.lost.contains(key) {
             steps.push(Step::RecordLost(*key));
+            continue;
+        }
+        // It waits for them: the control plane says so whenever that changes.
+        if task.spec.secrets.missing.is_some() {
             continue;
         }
         if let Err(reason) = could_ever_start(task, &observed.cards) {

@@ -1,5 +1,6 @@
 //! Tasks as the node sees them: what is wanted of each, and what has become of it.
 
+use crate::secrets::Secrets;
 use crate::stamp::Stamp;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
 use muster_model::sharing::CardSharing;
@@ -130,6 +131,9 @@ pub struct TaskSpec {
     /// The channel of its gang in their NVLink domain.
     #[serde(default)]
     pub imex_channel: Option<u16>,
+    /// Secrets of its tenant that it is to have in its environment: in memory alone.
+    #[serde(skip)]
+    pub secrets: Secrets,
 }
 
 impl TaskSpec {
@@ -171,6 +175,7 @@ impl TaskSpec {
             ports: Ports::Unassigned,
             memory_limit_mib: 0,
             imex_channel: None,
+            secrets: Secrets::default(),
         }
     }
 

@@ -51,6 +51,7 @@ impl From<&JobSpec> for v1::JobSpec {
             mounts: spec.mounts.iter().map(Into::into).collect(),
             compute_instances: spec.compute_instances.into(),
             comment: spec.comment.clone(),
+            secret_env: spec.secret_env.clone(),
             ..v1::JobSpec::default()
         };
         asked_to_wire(&spec.asked, &spec.request.devices, &mut wire);
@@ -89,6 +90,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             asked,
             user: wire.user,
             comment: wire.comment,
+            secret_env: wire.secret_env,
             preemption: preemption_from_wire(wire.preemption)?,
             limit_signal: wire.limit_signal.map(limit_signal_from_wire).transpose()?,
             start: conditions_from_wire(wire.start).map_err(|error| error.under("start"))?,

@@ -215,7 +215,17 @@ impl TryFrom<v1::Node> for Node {
 
 impl From<&NodeNotes> for v1::NodeNotes {
     fn from(notes: &NodeNotes) -> Self {
-        let NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links, lacks } = notes;
+        let NodeNotes {
+            agent,
+            drain_reason,
+            start_failures,
+            quarantine,
+            rival,
+            cleared_gpus,
+            links,
+            lacks,
+            drained_by,
+        } = notes;
         v1::NodeNotes {
             agent: *agent,
             drain_reason: drain_reason.clone(),
@@ -232,6 +242,7 @@ impl From<&NodeNotes> for v1::NodeNotes {
             cleared_gpus: cleared_gpus.iter().map(Into::into).collect(),
             links: (*links != NodeLinks::default()).then(|| links.into()),
             lacks: lacks.clone(),
+            drained_by: drained_by.clone(),
         }
     }
 }
@@ -252,7 +263,17 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
     type Error = FieldError;
 
     fn try_from(wire: v1::NodeNotes) -> Result<Self, FieldError> {
-        let v1::NodeNotes { agent, drain_reason, start_failures, quarantine, rival, cleared_gpus, links, lacks } = wire;
+        let v1::NodeNotes {
+            agent,
+            drain_reason,
+            start_failures,
+            quarantine,
+            rival,
+            cleared_gpus,
+            links,
+            lacks,
+            drained_by,
+        } = wire;
         Ok(NodeNotes {
             agent,
             drain_reason,
@@ -267,6 +288,7 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
             cleared_gpus: cleared_gpus.into_iter().map(Into::into).collect(),
             links: links.map(TryInto::try_into).transpose()?.unwrap_or_default(),
             lacks,
+            drained_by,
         })
     }
 }

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// The file with the key and the chain of a machine.
 pub const MACHINE_FILE: &str = "machine.pem";
+/// The keys with which control nodes seal the secrets of tenants: lines of 64 hexadecimal digits; the first seals, the others open.
+pub const SECRETS_KEY_FILE: &str = "secrets.key";
 /// The file with the roots that a machine trusts.
 pub const ROOTS_FILE: &str = "roots.pem";
 /// Roots trusted at a time: two while one is replaced, with room.

@@ -20,7 +20,7 @@ mod tests;
 
 pub use authority::{ISSUER_LIFE_MS, MACHINE_LIFE_MS, ROOT_LIFE_MS, is_due, new_root, sign_issuer, sign_machine};
 pub use clock::{CLOCK_FILE, CertificateClock, SAVE_EVERY};
-pub use credentials::{Admit, Credentials, MACHINE_FILE, ROOTS_FILE, ROOTS_MAX, Roots, fingerprint};
+pub use credentials::{Admit, Credentials, MACHINE_FILE, ROOTS_FILE, ROOTS_MAX, Roots, SECRETS_KEY_FILE, fingerprint};
 pub(crate) use credentials::{Own, ask};
 pub use error::PkiError;
 pub(crate) use error::bounded;

@@ -107,6 +107,7 @@ impl ClassKey {
             mounts,
             compute_instances: _, // It counts on the node.
             comment: _,
+            secret_env: _,
         } = spec;
         // On an accepted job the device class is part of the selector, and what the needs came to is the request.
         let Asked { selector, device_class: _, gpu_memory_mib, needs, choice: _ } = asked;

@@ -50,7 +50,7 @@ pub enum Edit {
 impl Edit {
     /// The commands, in their order.
     pub(super) fn commands(&self, state: &State) -> Result<Vec<Command>, Reject> {
-        let drain = |node: NodeId| Command::SetDrained { node, drained: true, reason: String::new() };
+        let drain = |node: NodeId| Command::SetDrained { node, drained: true, reason: String::new(), force: false };
         match self {
             Edit::Tenants { edits, prune, half_life_s } => {
                 let (prune, half_life_s) = (*prune, *half_life_s);

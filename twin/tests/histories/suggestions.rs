@@ -78,7 +78,7 @@ fn open(state: &mut State, id: NodeId, now_ms: u64) -> bool {
         }
     }
     if node.drained || node.notes.quarantine.is_some() {
-        commands.push(Command::SetDrained { node: id, drained: false, reason: String::new() });
+        commands.push(Command::SetDrained { node: id, drained: false, reason: String::new(), force: false });
     }
     must(state, now_ms, commands)
 }

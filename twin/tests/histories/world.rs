@@ -438,11 +438,13 @@ impl World {
                 if windows::drains(&self.state) || self.state.nodes.values().any(|node| !node.accepts_work()) {
                     return;
                 }
-                batch.push(Command::SetDrained { node, drained: true, reason: String::new() });
+                batch.push(Command::SetDrained { node, drained: true, reason: String::new(), force: false });
                 let back_ms = self.chance.within(10_000, 300_000);
                 self.at(back_ms, Next::Undrain(node));
             }
-            Next::Undrain(node) => batch.push(Command::SetDrained { node, drained: false, reason: String::new() }),
+            Next::Undrain(node) => {
+                batch.push(Command::SetDrained { node, drained: false, reason: String::new(), force: false })
+            }
             Next::Lease => {
                 let cells: Vec<(CellId, Epoch)> = self.state.cells.values().map(|cell| (cell.id, cell.epoch)).collect();
                 let (cell, epoch) = *self.chance.pick(&cells);
@@ -457,7 +459,12 @@ impl World {
                 batch.extend(windows::give_up(&self.state));
                 batch.extend(rich::give_up(&self.state));
                 for node in self.state.nodes.values().filter(|node| node.drained) {
-                    batch.push(Command::SetDrained { node: node.id, drained: false, reason: String::new() });
+                    batch.push(Command::SetDrained {
+                        node: node.id,
+                        drained: false,
+                        reason: String::new(),
+                        force: false,
+                    });
                 }
             }
         }

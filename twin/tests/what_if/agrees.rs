@@ -75,7 +75,10 @@ fn edit(cluster: &Cluster, chance: &mut Chance) -> (Edit, Vec<Command>) {
             let number = 1 + chance.below(4);
             let name = format!("g1-n{number:04}");
             let node = cluster.state.index().node_ids[&name];
-            (Edit::DrainNode(name), vec![Command::SetDrained { node, drained: true, reason: String::new() }])
+            (
+                Edit::DrainNode(name),
+                vec![Command::SetDrained { node, drained: true, reason: String::new(), force: false }],
+            )
         }
         _ => {
             let rules = muster_model::Pool { cool_down_s: 1_800, ..pool(&[SharingMode::Whole]) };

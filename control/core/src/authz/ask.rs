@@ -191,6 +191,8 @@ impl<'a> Asks<'a> {
             }
             Command::RevokeCredential { id } => one(Rpc::AuthRevoke, A::Credential(*id)),
             Command::SetAccess { .. } => one(Rpc::AuthSecure, A::WholeTree),
+            Command::PutSecret { at, .. } => one(Rpc::SecretsPut, A::Tenant(at)),
+            Command::DeleteSecret { at, .. } => one(Rpc::SecretsDelete, A::Tenant(at)),
             Command::PutJoinToken { .. }
             | Command::RevokeJoinToken { .. }
             | Command::EnrollMachine { .. }

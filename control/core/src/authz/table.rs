@@ -117,6 +117,8 @@ pub const fn rule(rpc: Rpc) -> Rule {
         | Rpc::MachinesResume
         | Rpc::MachinesRemove => Rule::Machines,
         Rpc::MachinesSetEnrolment => Rule::Root,
+        Rpc::SecretsPut | Rpc::SecretsDelete => Rule::On(Role::Admin),
+        Rpc::SecretsList => Rule::On(Role::Submitter),
         Rpc::AuditQuery => Rule::Filtered,
         Rpc::ShardsAcquire | Rpc::ShardsRenew | Rpc::ShardsRelease | Rpc::ShardsWatch | Rpc::ShardsPropose => {
             Rule::Shard

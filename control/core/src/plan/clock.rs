@@ -132,8 +132,17 @@ fn failures_back(failures: &mut [RankFailure], now_ms: u64) {
 /// The node with its notes' times brought back, if one of them is ahead.
 fn node_back(node: &Node, now_ms: u64) -> Option<Node> {
     let mut back = node.clone();
-    let NodeNotes { agent: _, drain_reason: _, start_failures: _, quarantine, rival, cleared_gpus, links: _, lacks: _ } =
-        &mut back.notes;
+    let NodeNotes {
+        agent: _,
+        drain_reason: _,
+        start_failures: _,
+        quarantine,
+        rival,
+        cleared_gpus,
+        links: _,
+        lacks: _,
+        drained_by: _,
+    } = &mut back.notes;
     let since = quarantine.as_mut().map(|quarantine| &mut quarantine.since_ms);
     let cleared = cleared_gpus.iter_mut().map(|cleared| &mut cleared.at_ms);
     for at in since.into_iter().chain(rival.as_mut().map(|rival| &mut rival.asked_ms)).chain(cleared) {

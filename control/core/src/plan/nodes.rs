@@ -4,8 +4,10 @@
 //! every task of the older epoch is marked so in the same step; only a node that is silent is fenced; a node that was taken out of
 //! the fleet is remembered, so that it does not come back to work by itself.
 
-use super::{attempts, windows};
-use crate::bounds::{DRAIN_REASON_BYTES_MAX, REMOVED_NODE_HORIZON_MS, REMOVED_NODES_MAX, RIVAL_HORIZON_MS, SWEEP_MAX};
+use super::{attempts, level, windows};
+use crate::bounds::{
+    DRAIN_REASON_BYTES_MAX, DRAINED_BY_MAX, REMOVED_NODE_HORIZON_MS, REMOVED_NODES_MAX, RIVAL_HORIZON_MS, SWEEP_MAX,
+};
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
@@ -13,25 +15,62 @@ use crate::state::State;
 use muster_model::ids::{Epoch, NodeId};
 use muster_model::node::{ClearedGpu, NodeNotes, RemovedNode, Rival};
 use muster_model::object::Key;
-use muster_model::{Node, NodeHealth, Object};
+use muster_model::{Node, NodeHealth, Object, Principal};
+use std::collections::BTreeMap;
 
-/// Stops new work on a node, or lets it in again: an operator who does that has looked at it, so a quarantine is lifted too.
-pub(super) fn set_drained(draft: &mut Draft<'_>, id: NodeId, drained: bool, reason: &str) -> Result<Done, Reject> {
+/// Stops new work on a node, or lets it in again. Each operator lifts what they have drained themselves, unless they `force` it: whoever drained it may be at
+/// work on it. An operator who undrains a node has looked at it, so a quarantine is lifted too.
+pub(super) fn set_drained(
+    draft: &mut Draft<'_>,
+    id: NodeId,
+    drained: bool,
+    reason: &str,
+    force: bool,
+) -> Result<Done, Reject> {
     let node = find(draft.state, id)?;
     if reason.len() > DRAIN_REASON_BYTES_MAX {
         return Err(Reject::field("reason", format!("has {} bytes", reason.len()), "use at most 256 bytes"));
     }
-    let notes = if drained {
-        NodeNotes { drain_reason: reason.to_owned(), ..node.notes.clone() }
-    } else {
-        let NodeNotes { agent, rival, cleared_gpus, links, lacks, .. } = node.notes.clone();
-        NodeNotes { agent, rival, cleared_gpus, links, lacks, ..NodeNotes::default() }
+    let named = draft.author.map(|author| &author.principal).filter(|who| **who != Principal::Anonymous);
+    // Below that level the state has no place for it, and in an open cluster everybody is the same.
+    let who = named.filter(|_| level::has(draft.state, level::ENROLMENT)).map(ToString::to_string);
+    let mut by = node.notes.drained_by.clone();
+    let notes = match (drained, who) {
+        (true, None) => NodeNotes { drain_reason: reason.to_owned(), ..node.notes.clone() },
+        (true, Some(who)) => {
+            if !by.contains_key(&who) && by.len() >= DRAINED_BY_MAX {
+                let what = format!("the list of those who have drained node {}", node.spec.name);
+                return Err(Reject::Full { what, limit: DRAINED_BY_MAX as u64 });
+            }
+            by.insert(who, reason.to_owned());
+            NodeNotes { drain_reason: reasons(&by), drained_by: by, ..node.notes.clone() }
+        }
+        (false, who) => {
+            match who.filter(|_| !force) {
+                None => by.clear(),
+                Some(who) if by.remove(&who).is_none() && !by.is_empty() => {
+                    let why = format!("{} drained it; have them undrain it, or use --force", reasons(&by));
+                    return Err(Reject::InUse { what: "node".to_owned(), id: node.spec.name.clone(), why });
+                }
+                Some(_) => {}
+            }
+            let NodeNotes { agent, rival, cleared_gpus, links, lacks, .. } = node.notes.clone();
+            let drain_reason = reasons(&by);
+            NodeNotes { agent, rival, cleared_gpus, links, lacks, drain_reason, drained_by: by, ..NodeNotes::default() }
+        }
     };
     windows::leave(draft, id, false);
+    let drained = drained || !notes.drained_by.is_empty();
     if node.drained != drained || node.notes != notes {
         draft.put(Object::Node(Node { drained, notes, ..node.clone() }));
     }
     Ok(Done::Ok)
+}
+
+/// Who has drained a node, and why.
+fn reasons(by: &BTreeMap<String, String>) -> String {
+    let one = |(who, why): (&String, &String)| if why.is_empty() { who.clone() } else { format!("{who} ({why})") };
+    by.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// Notes that an operator takes a card for well; its agent is told. Only the newest of each card is kept, and nothing of cards that have gone.

@@ -6,7 +6,7 @@
 use super::charge::over_max;
 use super::conditions::Known;
 use super::resolve::resolve;
-use super::{infeasible, pools, priority_classes, requests, windows};
+use super::{infeasible, pools, priority_classes, requests, secrets, windows};
 use crate::bounds::{ERRORS_SHOWN_MAX, ISSUED_AHEAD_MS_MAX, REQUEST_ID_BYTES_MAX, WAITING_MAX, WAITING_PER_TENANT_MAX};
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -128,6 +128,7 @@ pub(super) fn readmit(
         return Err(FieldError::new("tenant", problem, "cancel the job, and submit it for the other tenant"));
     }
     check_trust(tenant, spec)?;
+    secrets::check_named(state, tenant, spec)?;
     windows::check_named(state, tenant, spec.reservation.as_deref())?;
     priority_classes::priority_of(state, tenant, spec)?;
     let models = affordable(state, tenant, spec)?;
@@ -149,6 +150,7 @@ fn tenant_of<'a>(state: &'a State, path: &str) -> Result<&'a Tenant, FieldError>
 fn admit<'a>(state: &State, router: &mut Router<'_>, spec: &'a ValidJobSpec) -> Result<Admitted<'a>, FieldError> {
     let tenant = tenant_of(state, &spec.tenant)?;
     check_pool(state, spec)?;
+    secrets::check_named(state, tenant, spec)?;
     windows::check_named(state, tenant, spec.reservation.as_deref())?;
     let spec = resolve(state, tenant, spec)?;
     check_trust(tenant, &spec)?;

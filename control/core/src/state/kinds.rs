@@ -5,7 +5,7 @@
 
 use super::kept::{Derived, Kept, Table};
 use crate::request_table::RequestTable;
-use muster_model::identity::{AuditHead, Credential, Grant, JoinToken, Machine};
+use muster_model::identity::{AuditHead, Credential, Grant, JoinToken, Machine, Secret};
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
 use muster_model::node::RemovedNode;
 use muster_model::object::{Number, Replicated, RequestFloor, RequestRecord};
@@ -227,4 +227,5 @@ nothing_derived!(
     UseHistory,
     Machine,
     AuditHead,
+    Secret,
 );

@@ -343,6 +343,7 @@ impl Story {
             mounts: Vec::new(),
             compute_instances: 0,
             comment: String::new(),
+            secret_env: Default::default(),
         }
     }
 
@@ -613,8 +614,8 @@ impl Story {
                 Command::ReportCards { node, epoch, withheld }
             }
             9 if self.chance.one_in(3) => Command::ReportProofs { node, epoch, proofs: self.proofs() },
-            9 => Command::SetDrained { node, drained: true, reason: "new cables".to_owned() },
-            10 => Command::SetDrained { node, drained: false, reason: String::new() },
+            9 => Command::SetDrained { node, drained: true, reason: "new cables".to_owned(), force: false },
+            10 => Command::SetDrained { node, drained: false, reason: String::new(), force: false },
             _ => Command::RemoveNode { node },
         }
     }

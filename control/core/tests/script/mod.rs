@@ -297,7 +297,7 @@ impl World {
             "remove" => Command::RemoveNode { node },
             word => {
                 let reason = words.get("reason").unwrap_or_default().replace('_', " ");
-                Command::SetDrained { node, drained: word == "drain", reason }
+                Command::SetDrained { node, drained: word == "drain", reason, force: false }
             }
         }
     }

@@ -38,8 +38,13 @@ pub(crate) fn decode_job(bytes: &[u8]) -> Result<Job, NotAnObject> {
 
 /// A job without what its tasks run: a copy is for questions about places and times, and environments may hold secrets.
 pub(crate) fn without_commands(job: &Job) -> Job {
-    let spec =
-        JobSpec { command: vec!["-".to_owned()], env: Default::default(), workdir: None, ..JobSpec::clone(&job.spec) };
+    let spec = JobSpec {
+        command: vec!["-".to_owned()],
+        env: Default::default(),
+        secret_env: Default::default(),
+        workdir: None,
+        ..JobSpec::clone(&job.spec)
+    };
     Job { spec: ValidJobSpec::from_control_plane(spec), checkpoint_note: String::new(), ..job.clone() }
 }
 

@@ -255,10 +255,10 @@ impl v1::fleet_server::Fleet for FleetService {
         request: Request<v1::SetDrainedRequest>,
     ) -> Result<Response<v1::SetDrainedReply>, Status> {
         let (author, request) = auth::split(request);
-        let v1::SetDrainedRequest { node: name, drained, reason, by_ms } = request;
+        let v1::SetDrainedRequest { node: name, drained, reason, by_ms, force } = request;
         let node = self.node_named(&author, Rpc::FleetSetDrained, &name).await?;
         let command = match by_ms {
-            None => Command::SetDrained { node, drained, reason: reason.clone() },
+            None => Command::SetDrained { node, drained, reason: reason.clone(), force },
             Some(_) if !drained => {
                 return Err(refusal::field("by_ms", "is set, but drained is not", "leave it out, or drain the node"));
             }
@@ -266,7 +266,12 @@ impl v1::fleet_server::Fleet for FleetService {
         };
         let (_, revision) = self.0.decide(&author, command).await?;
         tracing::info!(node = name, drained, reason, ?by_ms, %revision, "drain changed");
-        Ok(Response::new(v1::SetDrainedReply { revision: revision.0 }))
+        let by = |state: &State| state.nodes.get(&node).map(|node| node.notes.drained_by.clone());
+        let still_drained_by = match drained {
+            true => BTreeMap::new(),
+            false => self.0.consensus.read(|state, _| by(state)).unwrap_or_default(),
+        };
+        Ok(Response::new(v1::SetDrainedReply { revision: revision.0, still_drained_by }))
     }
 
     async fn remove_node(

@@ -26,6 +26,7 @@ mod peer;
 mod plan;
 mod redact;
 pub(crate) mod search;
+mod secrets;
 mod shards;
 pub(crate) mod snapshot;
 mod state_copy;
@@ -133,7 +134,7 @@ impl App {
 }
 
 /// The names of all services, for the health service.
-pub(crate) const NAMES: [&str; 11] = [
+pub(crate) const NAMES: [&str; 12] = [
     "muster.v1.Jobs",
     "muster.v1.Tenants",
     "muster.v1.Usage",
@@ -143,6 +144,7 @@ pub(crate) const NAMES: [&str; 11] = [
     "muster.v1.Admin",
     "muster.v1.Auth",
     "muster.v1.Machines",
+    "muster.v1.Secrets",
     "muster.v1.Audit",
     "muster.v1.Peer",
 ];
@@ -183,6 +185,7 @@ pub(crate) async fn routes(app: &App) -> AllRoutes {
         .add_service(served!(v1::admin_server::AdminServer<_>, admin::AdminService(app.clone())))
         .add_service(served!(v1::auth_server::AuthServer<_>, access::AuthService(app.clone())))
         .add_service(served!(v1::machines_server::MachinesServer<_>, machines::MachinesService(app.clone())))
+        .add_service(served!(v1::secrets_server::SecretsServer<_>, secrets::SecretsService(app.clone())))
         .add_service(served!(v1::audit_server::AuditServer<_>, audit::AuditService(app.clone())))
         .add_service(health_service)
         .add_service(reflection);

@@ -11,10 +11,11 @@ use super::{Entry, Hub, LOG_STREAMS_WAITING_MAX, wire};
 use crate::api::{auth, refusal};
 use crate::consensus::ProposeError;
 use crate::leases::renewal::{Renewal, Verdict};
+use crate::secrets;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use muster_control_core::authz::{About, Ask, Shown};
-use muster_control_core::{Command, Done, Reject, TaskReport};
+use muster_control_core::{Command, DesiredTask, Done, Reject, TaskReport};
 use muster_model::identity::Author;
 use muster_model::node::Withheld;
 use muster_model::node_links::NodeLinks;
@@ -104,6 +105,7 @@ pub(super) async fn serve(
         joined,
         out,
         sent: None,
+        misses_secrets: false,
         log_streams: Taps::default(),
         running: FuturesUnordered::new(),
         beats: 0,
@@ -140,6 +142,8 @@ struct Session {
     out: Out,
     /// Fingerprint of the tasks that were sent last.
     sent: Option<u64>,
+    /// Some of them wait for secrets that could not be opened: it is tried again.
+    misses_secrets: bool,
     log_streams: Taps,
     running: FuturesUnordered<BoxFuture<'static, Finished>>,
     beats: usize,
@@ -207,7 +211,15 @@ impl Session {
                 Ok((stamp, state.desired_for(node), cleared, state.card_sharing(node)))
             })
             .map_err(|why| Over::Refused(why.to_owned()))?;
-        let tasks: Vec<v1::DesiredTask> = tasks.into_iter().map(wire::desired_task).collect();
+        let cluster = self.hub.cluster().unwrap_or_default();
+        let to_wire = |mut task: DesiredTask| {
+            let secrets = std::mem::take(&mut task.secrets);
+            let mut task = wire::desired_task(task);
+            secrets::deliver(&self.hub.host, cluster, secrets, &mut task);
+            task
+        };
+        let tasks: Vec<v1::DesiredTask> = tasks.into_iter().map(to_wire).collect();
+        self.misses_secrets = tasks.iter().any(|task| !task.secrets_missing.is_empty());
         let sharing: v1::CardSharing = (&sharing).into();
         let fingerprint = fingerprint(&tasks, &cleared_gpus, &sharing);
         if self.sent == Some(fingerprint) {
@@ -448,6 +460,9 @@ impl Session {
         let judged = self.hub.consensus.read(|state, _| auth::still(state, now_ms, caller, &ask));
         judged.map_err(|denied| Over::Refused(denied.to_string()))?;
         self.proofs();
+        if self.misses_secrets {
+            self.refresh()?;
+        }
         for request in self.log_streams.prune() {
             send(&self.out, ToAgent::Log(request))?;
         }

@@ -6,6 +6,7 @@ use muster_model::ports::PORTS_PER_BLOCK;
 use muster_model::{NetworkPolicy, Ports};
 use muster_proto::v1;
 use prost::Message as _;
+use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 
 /// One task of a node's desired state.
@@ -49,6 +50,9 @@ pub(crate) fn desired_task(task: DesiredTask) -> v1::DesiredTask {
         ports: ports(task.ports),
         memory_limit_mib: task.memory_limit_mib,
         imex_channel: task.imex_channel.map(u32::from),
+        // Opened beside the state: see [`crate::secrets`].
+        secrets: BTreeMap::new(),
+        secrets_missing: String::new(),
         world: task.world.map(|world| v1::World {
             generation: world.generation,
             workers: world.workers,

@@ -44,7 +44,13 @@ async fn a_refusal_fits_whatever_it_has_to_repeat() {
         (
             "node",
             fleet
-                .set_drained(v1::SetDrainedRequest { node: long(), drained: true, reason: String::new(), by_ms: None })
+                .set_drained(v1::SetDrainedRequest {
+                    node: long(),
+                    drained: true,
+                    reason: String::new(),
+                    by_ms: None,
+                    force: false,
+                })
                 .await
                 .expect_err("none"),
         ),

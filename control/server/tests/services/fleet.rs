@@ -43,8 +43,13 @@ async fn the_fleet_is_listed_drained_and_shrunk() {
     let cells = fleet.list_cells(v1::ListCellsRequest::default()).await.expect("cells").into_inner().cells;
     assert_eq!((cells.len(), cells[0].nodes, cells[0].gpus, cells[0].gpus_free), (1, 3, 24, 22));
 
-    let drain =
-        |node: &str| v1::SetDrainedRequest { node: node.to_owned(), drained: true, reason: String::new(), by_ms: None };
+    let drain = |node: &str| v1::SetDrainedRequest {
+        node: node.to_owned(),
+        drained: true,
+        reason: String::new(),
+        by_ms: None,
+        force: false,
+    };
     fleet.set_drained(drain("n1")).await.expect("drained");
     nothing_of_a_drained_node_is_free(&mut fleet).await;
     let status = fleet.set_drained(drain("n9")).await.expect_err("no such node");

@@ -9,11 +9,13 @@ use crate::shim_command::ShimCommand;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
 use crate::task_folder::world;
 use crate::task_folder::{DeadlineFile, TaskFolder, read_json};
+use muster_node_core::Secrets;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::DirBuilderExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -73,7 +75,8 @@ pub(super) fn start(
     }
     folder.write_json(&folder.task(), record).map_err(|e| say("writing task.json in", e))?;
     let owner = record.env.get(orphans::OWNER).map_or("", String::as_str);
-    let reason = match launch(shim, folder, log, owner) {
+    let secrets = memory_file(&record.spec.secrets).map_err(|error| format!("handing over its secrets: {error}"))?;
+    let reason = match launch(shim, folder, secrets, log, owner) {
         Ok(shim) => {
             let started = read_json::<StartedRecord>(&folder.started()).map_err(|e| say("reading started in", e))?;
             return Ok(Found::Alive(Alive { shim, deadline, started_ns: started.map(|s| s.started_ns) }));
@@ -96,13 +99,19 @@ pub(super) fn start(
 }
 
 /// Starts a shim and waits until it says that its command runs. After an error it is gone.
-fn launch(shim: &ShimCommand, folder: &TaskFolder, log: File, owner: &str) -> Result<PidFd, String> {
+fn launch(
+    shim: &ShimCommand,
+    folder: &TaskFolder,
+    secrets: Option<File>,
+    log: File,
+    owner: &str,
+) -> Result<PidFd, String> {
     let mut child = Command::new(&shim.program)
         .args(&shim.arguments)
         .arg(folder.path())
         .env(orphans::SHIM, folder.path())
         .env(orphans::OWNER, owner)
-        .stdin(Stdio::null())
+        .stdin(secrets.map_or_else(Stdio::null, Stdio::from))
         .stdout(Stdio::piped())
         .stderr(log)
         .current_dir("/")
@@ -123,6 +132,17 @@ fn launch(shim: &ShimCommand, folder: &TaskFolder, log: File, owner: &str) -> Re
     let status = status?;
     let said = std::fs::read_to_string(folder.shim_log()).unwrap_or_default();
     Err(format!("the shim did not start ({status}): {}", said.trim()))
+}
+
+/// What the shim reads the secrets of its task from: a file in memory, which no folder leads to. `None`: it has none.
+fn memory_file(secrets: &Secrets) -> io::Result<Option<File>> {
+    if secrets.values.is_empty() {
+        return Ok(None);
+    }
+    let mut file = File::from(memfd_create("secrets", MFdFlags::MFD_CLOEXEC)?);
+    serde_json::to_writer(&file, &secrets.values)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(Some(file))
 }
 
 /// Whether the shim says that its command runs, before it closes its output and before the time is up.

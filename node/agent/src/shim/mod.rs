@@ -28,9 +28,11 @@ use crate::task_folder::TaskFolder;
 use crate::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -81,6 +83,7 @@ fn shim_main(folder: &Path) -> ! {
 }
 
 fn run(folder: &TaskFolder) -> Result<(), ShimError> {
+    let secrets = secrets()?;
     // Fails only for the leader of a session, which has what it wants already.
     let _ = nix::unistd::setsid();
     prctl::set_child_subreaper(true).map_err(os("becoming a sub-reaper"))?;
@@ -93,14 +96,27 @@ fn run(folder: &TaskFolder) -> Result<(), ShimError> {
         return Ok(());
     }
     let bytes = std::fs::read(folder.task()).map_err(io("reading task.json"))?;
-    let task: LaunchRecord =
+    let mut task: LaunchRecord =
         serde_json::from_slice(&bytes).map_err(|source| ShimError::Record { what: "task.json", source })?;
+    task.env.extend(secrets);
     write_json(folder, folder.shim(), &ShimRecord { pid: std::process::id() })?;
 
     let exit = run_task(folder, &task, &signals)?;
     leave_record(folder, &exit)?;
     drop(lock);
     Ok(())
+}
+
+/// The secrets of the task, which the agent has put where our input is; nothing where it has none. Whoever looks at our input afterwards finds nothing.
+fn secrets() -> Result<BTreeMap<String, String>, ShimError> {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).map_err(io("reading the secrets"))?;
+    let nothing = File::open("/dev/null").map_err(io("opening /dev/null"))?;
+    nix::unistd::dup2_stdin(&nothing).map_err(os("letting go of the secrets"))?;
+    match bytes.is_empty() {
+        true => Ok(BTreeMap::new()),
+        false => serde_json::from_slice(&bytes).map_err(|source| ShimError::Record { what: "its input", source }),
+    }
 }
 
 /// Starts the command and waits until all of it is over. Whatever happens, no process of it is left afterwards.

@@ -339,5 +339,7 @@ pub(crate) fn to_wire(spec: &TaskSpec, stop: bool) -> v1::DesiredTask {
             .map(|block| v1::TaskPorts { first: block.first().into(), count: PORTS_PER_BLOCK.into() }),
         memory_limit_mib: spec.memory_limit_mib,
         imex_channel: spec.imex_channel.map(u32::from),
+        secrets: spec.secrets.values.clone(),
+        secrets_missing: spec.secrets.missing.clone().unwrap_or_default(),
     }
 }

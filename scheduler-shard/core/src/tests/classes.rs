@@ -61,6 +61,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         mounts,
         compute_instances,
         comment,
+        secret_env,
     } = spec;
     let request::TaskRequest { devices, cpu_milli, memory_mib } = request;
     let Topology { required, preferred, segment_tasks, spread } = topology;
@@ -107,6 +108,7 @@ fn fields(spec: &JobSpec) -> BTreeMap<&'static str, String> {
         ("mounts", text(mounts)),
         ("compute_instances", text(compute_instances)),
         ("comment", text(comment)),
+        ("secret_env", text(secret_env)),
     ])
 }
 
@@ -298,6 +300,7 @@ fn other_cases() -> Vec<Case> {
         differing("max_retries", Nothing, gang(1, 1), |spec| spec.max_retries = 1),
         differing("user", Nothing, gang(1, 1), |spec| spec.user = "ann".into()),
         differing("comment", Nothing, gang(1, 1), |spec| spec.comment = "OPS-12".into()),
+        differing("secret_env", Nothing, gang(1, 1), |spec| spec.secret_env = [("A".into(), "b".into())].into()),
         differing("preemption", Nothing, gang(1, 1), |spec| spec.preemption.restart_cost_s = 9),
         differing("limit_signal", Nothing, JobSpec { time_limit_s: Some(60), ..gang(1, 1) }, |spec| {
             spec.limit_signal = Some(LimitSignal { signal: StopSignal::Usr1, before_s: 9 });

@@ -6,7 +6,7 @@ use super::tree::Tree;
 use super::versions;
 use crate::draft::Draft;
 use crate::outcome::Done;
-use crate::plan::requests;
+use crate::plan::{requests, secrets};
 use crate::reject::Reject;
 use crate::state::State;
 use muster_model::Tenant;
@@ -40,6 +40,7 @@ fn goes(draft: &mut Draft<'_>, id: TenantId) {
     if draft.state.use_histories.contains_key(&id) {
         draft.delete(Key::UseHistory(id));
     }
+    secrets::tenant_goes(draft, id);
     versions::note_removed(draft, id);
     draft.delete(Key::Tenant(id));
 }

@@ -108,6 +108,7 @@ fn shown(app: &App, allowed: &Allowed, job: &Job) -> v1::Job {
     if let (false, Some(spec)) = (content, &mut shown.spec) {
         spec.command.clear();
         spec.env.clear();
+        spec.secret_env.clear();
         spec.workdir.clear();
     }
     shown

@@ -88,6 +88,7 @@ fn planned(mut change: v1::WatchChange) -> v1::WatchChange {
     {
         spec.command = vec!["-".to_owned()];
         spec.env.clear();
+        spec.secret_env.clear();
         spec.workdir.clear();
         spec.name = "-".to_owned();
         job.checkpoint_note.clear();
