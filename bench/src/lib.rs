@@ -10,6 +10,7 @@ pub mod etcd;
 pub mod failover;
 pub mod lifecycle;
 pub mod load;
+pub mod node;
 pub mod overload;
 pub mod packing;
 pub mod passes;

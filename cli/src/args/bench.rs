@@ -156,6 +156,16 @@ pub enum What {
         #[arg(long, default_value_t = 56)]
         at_once: u32,
     },
+    /// One agent with 8 GPUs of 7 MIG slices each and a task on every slice, on the double of NVIDIA's driver: CPU, memory, desired state to
+    /// running, stop to clean; run it as root to see all of it (not part of `all`)
+    Node {
+        /// Number of tasks stopped and started one after the other, beside the others
+        #[arg(long, default_value_t = 112)]
+        rounds: u32,
+        /// Seconds over which CPU is measured, idle and with all tasks
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600))]
+        seconds: u32,
+    },
     /// Delay of heartbeats and submissions, and elections, while clients call `muster plan` and `muster explain` in a loop (not part of
     /// `all`)
     Searches {

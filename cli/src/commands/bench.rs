@@ -6,8 +6,8 @@ use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
 use muster_bench::{
-    decisions, failover, lifecycle, overload, packing, passes, plans, quotas, reclaim, scale, searches, secure, stall,
-    submissions, tasks, timeline, wan,
+    decisions, failover, lifecycle, node, overload, packing, passes, plans, quotas, reclaim, scale, searches, secure,
+    stall, submissions, tasks, timeline, wan,
 };
 use std::path::Path;
 
@@ -89,6 +89,9 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
         What::Stall { jobs } => stall::run(muster, under, *jobs).await,
         What::Tasks { rounds, at_once } => {
             tasks::run(muster, under, tasks::Options { rounds: *rounds, at_once: *at_once }).await
+        }
+        What::Node { rounds, seconds } => {
+            node::run(muster, under, node::Options { rounds: *rounds, seconds: *seconds }).await
         }
         What::Searches { nodes, callers, seconds } => {
             let options = searches::Options { nodes: *nodes, callers: *callers, seconds: *seconds };
