@@ -18,6 +18,33 @@ fn site() -> (Site, Agent, Faults) {
     (site, agent, faults)
 }
 
+/// A program that cannot allocate GPU memory ends by itself: all that the node can tell is how full its slice was.
+#[test]
+fn a_task_that_fails_on_a_full_slice_is_told_of_the_next_larger_profile() {
+    let (site, _agent, faults) = site();
+    let said_after = |seconds: &str, memory_mib: u64, code: u8| {
+        let script = format!("sleep {seconds}; exit {code}");
+        let id = site.submit(&["--mig", "1g.10gb", "--retries", "0", "--", "sh", "-c", &script]);
+        site.until_job(&id, "running");
+        let pid = process_of(&site, &format!("sleep {seconds}"));
+        let instances = faults.fleet().expect("readable").cards.remove(0).mig.instances;
+        let [slice] = &instances[..] else { panic!("{instances:?}") };
+        let process =
+            Process { pid, memory_bytes: memory_mib << 20, gpu_instance: Some(slice.id), ..Process::default() };
+        faults.add_real_process(0, process).expect("it lives");
+        let job = site.until_job(&id, if code == 0 { "completed" } else { "failed" });
+        let ended = job["attempts"][0]["failures"][0]["code"].as_u64().unwrap_or_default();
+        assert_eq!(ended, u64::from(code), "how it ended stays as it was: {job}");
+        site.said(&["logs", &id, "--stderr"])
+    };
+    let said = said_after("5.98841", 9_940, 7);
+    let hint = "muster: hint: shortly before this task failed, 9.7 GiB of the 9.75 GiB of its 1g.10gb slice of GPU 0 were in use, so it may have run \
+                out of GPU memory; the next larger profile is 1g.20gb (about 19.5 GiB)";
+    assert!(said.contains(hint), "{said}");
+    assert_eq!(said_after("5.98842", 6_000, 7), "", "there was memory left");
+    assert_eq!(said_after("5.98843", 9_940, 0), "", "it did not fail");
+}
+
 /// The only process of the host with this command line.
 fn process_of(site: &Site, words: &str) -> u32 {
     let is_it = |entry: std::io::Result<std::fs::DirEntry>| {

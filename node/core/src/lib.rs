@@ -19,6 +19,7 @@ pub mod mps;
 pub mod report;
 pub mod secrets;
 pub mod shares;
+pub mod slices;
 pub mod stamp;
 pub mod step;
 pub mod task;

@@ -200,6 +200,10 @@ pub trait Executor: Send + Sync + 'static {
     /// [`TaskState::DeviceFault`]. The first fault counts.
     fn fault(&self, key: TaskKey, fault: Fault);
 
+    /// Takes note that a running task has nearly filled the GPU memory of its slice, in words, or that it has not (any more). If it fails soon after, its error
+    /// output ends with it; how it ended stays as it was. What simulates tasks has no output.
+    fn note_memory(&self, _key: TaskKey, _note: Option<String>) {}
+
     /// The live task that a process of the host belongs to.
     fn task_of(&self, pid: u32) -> Option<TaskKey>;
 

@@ -11,6 +11,7 @@ mod fences;
 mod files;
 mod launch;
 mod lineage;
+mod memory_notes;
 mod shim;
 mod take_over;
 mod worlds;
@@ -22,7 +23,7 @@ use super::start::{self, Alive, Found};
 use super::trash::Trash;
 use super::{ExecError, Executor, Fault, Launch, LogError, LogSlice, Owner, orphans};
 use crate::image::store::{Kept, Store};
-use crate::task_folder::record::{End, ExitRecord, LaunchRecord};
+use crate::task_folder::record::{End, ExitRecord, LaunchRecord, MemoryNote};
 use crate::task_folder::{Stream, TaskFolder, output};
 use futures::future::{BoxFuture, FutureExt};
 use muster_model::ids::Epoch;
@@ -90,6 +91,8 @@ struct Entry {
     shim: Option<Arc<Shim>>,
     /// The fault of a device that ends it.
     fault: Option<Fault>,
+    /// That it has nearly filled the memory of its MIG slice, as its folder has it.
+    memory_note: Option<MemoryNote>,
     /// Cancelled when it is told to stop, for who prepares its start.
     told_to_stop: CancellationToken,
     /// Its image, while it may run in it.
@@ -256,6 +259,7 @@ impl Inner {
                 checkpoint: None,
                 shim: None,
                 fault: None,
+                memory_note: None,
                 told_to_stop: CancellationToken::new(),
                 kept: None,
                 isolation: None,
@@ -367,6 +371,10 @@ impl Executor for ProcessExecutor {
         if let Some(grace_s) = self.0.note_fault(key, fault) {
             self.stop(key, Stop::term(grace_s));
         }
+    }
+
+    fn note_memory(&self, key: TaskKey, note: Option<String>) {
+        self.0.note_memory(key, note);
     }
 
     fn task_of(&self, pid: u32) -> Option<TaskKey> {

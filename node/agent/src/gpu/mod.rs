@@ -20,6 +20,7 @@ use muster_model::node::Gpu;
 use muster_model::node_links::NodeLinks;
 use muster_model::request::SharingMode;
 use muster_node_core::health::{HealthEvent, PciAddress, RecoveryAction};
+use muster_node_core::slices::SliceUse;
 use muster_node_core::{CardSetting, CardStep, MpsLimits, MpsSetting};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -179,6 +180,11 @@ pub trait GpuBackend: Send + Sync + 'static {
     /// Memory of a card, or of the MIG instance that stands there, that is in use, in MiB, without what the driver keeps for itself; none where it does not tell.
     fn memory_used(&self, _card: u16, _place: Option<MigPlacement>) -> GpuAnswer<'_, Option<u64>> {
         std::future::ready(Ok(None)).boxed()
+    }
+
+    /// Memory of each MIG instance of a card in which a task can run; none where it has no memory of its own.
+    fn slices_memory(&self, _card: u16) -> GpuAnswer<'_, Vec<SliceUse>> {
+        std::future::ready(Ok(Vec::new())).boxed()
     }
 
     /// How often to look for processes that Muster did not start; none where there cannot be any.

@@ -7,6 +7,7 @@ mod holders;
 mod kernel_log;
 mod readings;
 mod shares;
+mod slices;
 mod sources;
 mod strangers;
 

@@ -1,4 +1,5 @@
-//! What tasks take of the cards that they share: read once a second. A task that takes more than its share is ended, and named.
+//! What tasks take of the cards that they share: read once a second. A task that takes more than its share is ended, and named. Slices are looked at in the same
+//! turns ([`super::slices`]).
 //!
 //! What must stay true: the rule is the core's ([`muster_node_core::shares`]); only the task that took more is ended, and at once, since what it took is its
 //! neighbours'; a card that cannot be read ends nobody; one whose listing overruns is silent until it is read again.
@@ -38,6 +39,7 @@ impl Health {
         let mut watch = ShareWatch::default();
         loop {
             every.tick().await;
+            self.look_at_slices(card).await;
             let holds = self.sharers(card);
             if holds.is_empty() || self.parts.cards.is_silent(card) {
                 watch.forget(card);

@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 pub(super) struct Child {
     pub(super) pid: Pid,
     pub(super) output: Output,
+    /// Another writing end of its error output.
+    pub(super) stderr: PipeWriter,
 }
 
 /// Where the command's output is read.
@@ -65,12 +67,18 @@ impl NoStart {
     }
 }
 
+/// Where the shim tells the user of a task what the task cannot know.
+pub(super) fn for_notes(stderr: &PipeWriter) -> Result<PipeWriter, NoStart> {
+    stderr.try_clone().map_err(|error| NoStart::by_node(error.to_string()))
+}
+
 /// Starts the command, or says why it cannot be started.
 pub(super) fn start(folder: &TaskFolder, task: &LaunchRecord) -> Result<Child, NoStart> {
     let command_line = task.spec.command.split_first();
     let (program, arguments) = command_line.ok_or_else(|| NoStart::by_job("the command is empty"))?;
     let workdir = workdir(folder, task.spec.workdir.as_deref())?;
     let (output, [stdout_in, stderr_in]) = Output::pipes()?;
+    let stderr = for_notes(&stderr_in)?;
     let shim = nix::unistd::getpid();
     let mut command = Command::new(program);
     command
@@ -93,7 +101,7 @@ pub(super) fn start(folder: &TaskFolder, task: &LaunchRecord) -> Result<Child, N
     unsafe { command.pre_exec(die_with_shim) };
     let child = command.spawn().map_err(|error| NoStart::executing(program, &error))?;
     // The handle is let go without waiting: the guard reaps every child by itself.
-    Ok(Child { pid: Pid::from_raw(child.id() as i32), output })
+    Ok(Child { pid: Pid::from_raw(child.id() as i32), output, stderr })
 }
 
 fn workdir(folder: &TaskFolder, named: Option<&str>) -> Result<PathBuf, NoStart> {

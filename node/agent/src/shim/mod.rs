@@ -24,15 +24,15 @@ use crate::boottime;
 use crate::sandbox::init::init_main;
 use crate::sandbox::member::{INIT_ARGUMENT, PROBE_ARGUMENT};
 use crate::sandbox::probe::probe_main;
-use crate::task_folder::TaskFolder;
-use crate::task_folder::record::{End, ExitRecord, LaunchRecord, ShimRecord, StartedRecord};
+use crate::task_folder::record::{End, ExitRecord, LaunchRecord, MemoryNote, ShimRecord, StartedRecord};
+use crate::task_folder::{TaskFolder, read_json};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{PipeWriter, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -148,9 +148,19 @@ fn run_task(folder: &TaskFolder, record: &LaunchRecord, signals: &SigSet) -> Res
     let pump = pump::start(folder, record.log_bytes_max, output.stdout, output.stderr);
     say_ready();
     let end = guard::guard(&deadline, &record.spec, task.command(), started_ns, signals);
-    let kills = task.end();
+    let (kills, stderr) = task.end();
     let (end, ended_ns) = (kills.explain(end?), clock()?);
+    hint(folder, &end, ended_ns, stderr);
     Ok(ExitRecord { end, started_ns: Some(started_ns), ended_ns, dropped_bytes: pump.finish() })
+}
+
+/// Tells the user of a task that failed what the agent has noted of its GPU memory. The output ends with this.
+fn hint(folder: &TaskFolder, end: &End, ended_ns: u64, mut stderr: PipeWriter) {
+    let note = read_json::<MemoryNote>(&folder.memory_note()).ok().flatten();
+    if let Some(words) = note.and_then(|note| note.about(end, ended_ns)) {
+        // Less than a pipe takes at once; a reader that has gone misses it.
+        let _ = stderr.write_all(words.as_bytes());
+    }
 }
 
 /// The signals that are read and never delivered: a stop, a kill, a child's end, and a terminal's that are none of ours.

@@ -25,6 +25,8 @@ const SHELL_SIGKILL: i32 = 128 + libc::SIGKILL;
 pub(super) struct Task<'a> {
     command: Pid,
     started_ns: u64,
+    /// Where people look when a task has died.
+    stderr: PipeWriter,
     sandbox: Option<Inside<'a>>,
 }
 
@@ -34,8 +36,6 @@ struct Inside<'a> {
     limits_mib: u64,
     /// No other task is in the sandbox.
     is_alone: bool,
-    /// Where people look when a task has died.
-    stderr: PipeWriter,
 }
 
 impl<'a> Task<'a> {
@@ -47,7 +47,8 @@ impl<'a> Task<'a> {
                 let started_ns =
                     boottime::now_ns().map_err(|error| NoStart::by_node(format!("reading the clock: {error}")))?;
                 let started = child::start(folder, record).inspect_err(|_| tree::kill_all())?;
-                Ok((Task { command: started.pid, started_ns, sandbox: None }, started.output))
+                let child::Child { pid: command, output, stderr } = started;
+                Ok((Task { command, started_ns, stderr, sandbox: None }, output))
             }
         }
     }
@@ -64,7 +65,7 @@ impl<'a> Task<'a> {
         }
         let (output, [stdout, stderr]) = Output::pipes()?;
         let by_node = |error: &dyn std::fmt::Display| NoStart::by_node(error.to_string());
-        let for_notes = stderr.try_clone().map_err(|error| by_node(&error))?;
+        let for_notes = child::for_notes(&stderr)?;
         let stdin = File::open("/dev/null").map_err(|error| by_node(&error))?;
         let member = Member::join(isolation).map_err(no_sandbox)?;
         let cgroups = TaskCgroups::of(&isolation.cgroups, spec.key);
@@ -77,16 +78,11 @@ impl<'a> Task<'a> {
         };
         let standard = Standard { stdin, stdout: OwnedFd::from(stdout), stderr: OwnedFd::from(stderr) };
         let started = enter::start(&member, isolation, &task, standard);
-        let inside = Inside {
-            member,
-            cgroups,
-            limits_mib: isolation.limits.memory_mib,
-            is_alone: !task.shares,
-            stderr: for_notes,
-        };
+        let inside = Inside { member, cgroups, limits_mib: isolation.limits.memory_mib, is_alone: !task.shares };
         match started {
             Ok(Entered { pid, executed_ns }) => {
-                Ok((Task { command: pid, started_ns: executed_ns, sandbox: Some(inside) }, output))
+                let task = Task { command: pid, started_ns: executed_ns, stderr: for_notes, sandbox: Some(inside) };
+                Ok((task, output))
             }
             Err(error) => {
                 inside.end(None);
@@ -106,16 +102,20 @@ impl<'a> Task<'a> {
         self.command
     }
 
-    /// Kills every process of it, and returns when none is left, with what the kernel had killed before.
-    pub(super) fn end(self) -> MemoryKills {
-        match self.sandbox {
+    /// Kills every process of it, and returns when none is left, with what the kernel had killed before, and the error output for what is to be told beside that.
+    pub(super) fn end(self) -> (MemoryKills, PipeWriter) {
+        let mut stderr = self.stderr;
+        let kills = match self.sandbox {
             // What else is below the shim, the init among it, may serve other tasks of the allocation.
             Some(inside) => inside.end(Some(self.command)),
             None => {
                 tree::kill_all();
                 MemoryKills::default()
             }
-        }
+        };
+        // Now that nothing of it runs, its output may block this.
+        kills.note(&mut stderr);
+        (kills, stderr)
     }
 }
 
@@ -129,9 +129,7 @@ impl Inside<'_> {
         if let Err(error) = self.member.leave(self.is_alone, tree::reap) {
             eprintln!("muster shim: {error}");
         }
-        // Now that nothing of it runs, its output may block this.
         let kills = MemoryKills { processes: self.cgroups.memory_kills(), limit_mib: self.limits_mib };
-        kills.note(self.stderr);
         self.cgroups.remove();
         kills
     }
@@ -165,7 +163,7 @@ impl MemoryKills {
     }
 
     /// Tells the user of the task.
-    fn note(self, mut stderr: PipeWriter) {
+    fn note(self, stderr: &mut PipeWriter) {
         if self.processes > 0 {
             // Less than a pipe takes at once; a reader that has gone misses it.
             let _ = stderr.write_all(format!("muster: out of memory: {}\n", self.in_words()).as_bytes());

@@ -7,6 +7,7 @@
 //! | `lock` | shim | locked while the shim lives |
 //! | `shim`, `started`, `exit` | shim | its process; when the command ran; how all ended |
 //! | `fault` | agent | the fault of a device that ends the task |
+//! | `memory-note` | agent | that the memory of its MIG slice is nearly full; absent otherwise |
 //! | `stdout`, `stderr` | shim | the beginning of the output; its end in segments beside them ([`output`]) |
 //! | `from-task/checkpoint` | task | when it has saved its progress, and its note about that ([`checkpoint`]) |
 //! | `to-task/world` | agent | of an elastic gang: its size and the task's place in it ([`world`]) |
@@ -81,6 +82,12 @@ impl TaskFolder {
     #[must_use]
     pub fn fault(&self) -> PathBuf {
         self.0.join("fault")
+    }
+
+    /// That the memory of its MIG slice is nearly full.
+    #[must_use]
+    pub fn memory_note(&self) -> PathBuf {
+        self.0.join("memory-note")
     }
 
     /// What the shim itself had to say.

@@ -200,6 +200,28 @@ pub struct Limits {
     pub pids_max: u64,
 }
 
+/// A note of the agent counts for so long: some of the agent's looks at the cards, so that one slow answer of a driver does not void it.
+pub const MEMORY_NOTE_MAX_NS: u64 = 15_000_000_000;
+
+/// Left while the memory of the task's MIG slice is nearly full.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryNote {
+    /// When that was seen last, on CLOCK_BOOTTIME.
+    pub at_ns: u64,
+    /// In words.
+    pub note: String,
+}
+
+impl MemoryNote {
+    /// What to tell the user of a task that ended so; none where its end has another reason, or the note is too old.
+    #[must_use]
+    pub fn about(&self, end: &End, ended_ns: u64) -> Option<String> {
+        let has_failed = matches!(end, End::Exited { code } if *code != 0) || matches!(end, End::Signaled { .. });
+        let is_new = ended_ns.saturating_sub(self.at_ns) <= MEMORY_NOTE_MAX_NS;
+        (has_failed && is_new).then(|| format!("muster: hint: shortly before this task failed, {}\n", self.note))
+    }
+}
+
 /// Left when a shim has taken the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShimRecord {
@@ -280,4 +302,21 @@ pub struct ExitRecord {
     pub ended_ns: u64,
     /// Output that was not kept, of both streams.
     pub dropped_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_explains_a_failure_soon_after_it_and_nothing_else() {
+        const AT_NS: u64 = 60_000_000_000;
+        let note = MemoryNote { at_ns: AT_NS, note: "it was full".to_owned() };
+        let said = |end: End, after_ns: u64| note.about(&end, AT_NS + after_ns).is_some();
+        assert!(said(End::Exited { code: 1 }, 0) && said(End::Signaled { signal: 6 }, MEMORY_NOTE_MAX_NS));
+        assert!(!said(End::Exited { code: 1 }, MEMORY_NOTE_MAX_NS + 1), "the agent has gone, or does not look");
+        for end in [End::Exited { code: 0 }, End::Stopped, End::TimedOut, End::Fenced] {
+            assert!(!said(end.clone(), 0), "{end:?}");
+        }
+    }
 }

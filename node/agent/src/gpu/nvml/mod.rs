@@ -39,6 +39,7 @@ use muster_model::mig::MigPlacement;
 use muster_model::node::Gpu;
 use muster_model::node_links::NodeLinks;
 use muster_node_core::health::{HealthEvent, Instance, PciAddress, RecoveryAction, Xid, XidEvent};
+use muster_node_core::slices::SliceUse;
 use muster_node_core::{CardStep, MpsLimits};
 use muster_runtime::Host as Machine;
 use parking_lot::Mutex;
@@ -259,6 +260,14 @@ impl Inner {
         }
     }
 
+    async fn slices_memory(&self, card: u16) -> Result<Vec<SliceUse>, GpuError> {
+        let doing = "reading how much memory of its MIG instances is in use";
+        match self.ask(card, Ask::SlicesMemory, doing).await? {
+            Answer::SlicesMemory(slices) => Ok(slices),
+            _ => Err(self.unexpected(card, doing)),
+        }
+    }
+
     async fn sample(&self, card: u16) -> Result<CardSample, GpuError> {
         let doing = "reading its telemetry";
         match self.ask(card, Ask::Sample, doing).await? {
@@ -354,6 +363,10 @@ impl GpuBackend for NvmlGpus {
 
     fn memory_used(&self, card: u16, place: Option<MigPlacement>) -> GpuAnswer<'_, Option<u64>> {
         self.inner.memory_used(card, place).boxed()
+    }
+
+    fn slices_memory(&self, card: u16) -> GpuAnswer<'_, Vec<SliceUse>> {
+        self.inner.slices_memory(card).boxed()
     }
 
     fn processes_every(&self) -> Option<Duration> {

@@ -5,6 +5,7 @@
 
 use crate::gpu::sample::{CardSample, Readings};
 use muster_model::mig::MigPlacement;
+use muster_node_core::slices::SliceUse;
 use serde::{Deserialize, Serialize};
 
 /// A card, as it is sent to the helper.
@@ -54,6 +55,8 @@ pub(super) enum Ask {
     RecoveryAction,
     /// Of the card, or of the MIG instance there.
     MemoryUsed(Option<MigPlacement>),
+    /// Of each MIG instance.
+    SlicesMemory,
     /// Telemetry.
     Sample,
     /// Readings for its health.
@@ -65,7 +68,7 @@ pub(super) enum Ask {
 impl Ask {
     /// Asked again and again of a card: such requests have a thread of their own, so that they never stand before a step.
     pub(super) const fn is_polled(self) -> bool {
-        matches!(self, Ask::Sample | Ask::Readings | Ask::Ancestors)
+        matches!(self, Ask::Sample | Ask::SlicesMemory | Ask::Readings | Ask::Ancestors)
     }
 }
 
@@ -103,6 +106,7 @@ pub(super) enum Answer {
     RecoveryAction(u32),
     /// In MiB; none when no such instance stands.
     MemoryUsed(Option<u64>),
+    SlicesMemory(Vec<SliceUse>),
     Sample(Box<CardSample>),
     Readings(Readings),
     /// PCI address of each other card, and the level of the nearest common part (`nvmlGpuTopologyLevel_t`).

@@ -177,6 +177,11 @@ impl Device {
         self.memory().map(|memory| memory.total >> 20)
     }
 
+    /// In use, without what the driver keeps for itself, and all of it.
+    pub(super) fn memory_used_of_mib(self) -> Called<(u64, u64)> {
+        self.memory().map(|memory| (memory.used >> 20, memory.total >> 20))
+    }
+
     /// Without what the driver keeps for itself.
     pub(super) fn memory_used_mib(self) -> Called<u64> {
         self.memory().map(|memory| memory.used >> 20)

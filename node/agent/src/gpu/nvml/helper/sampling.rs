@@ -10,6 +10,7 @@ use super::mig::Profile;
 use super::taken::{Taken, told};
 use crate::gpu::sample::{CardSample, InstanceSample};
 use muster_model::mig::MigPlacement;
+use muster_node_core::slices::SliceUse;
 use muster_node_core::telemetry::Figure;
 use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_MEMORY_TEMP;
 use nvml_wrapper_sys::bindings::{nvmlMemory_v2_t, nvmlUtilization_t, nvmlViolationTime_t};
@@ -69,6 +70,18 @@ impl Sampler {
         }
         let cpu_us = cpu_us().saturating_sub(began_us);
         Ok(CardSample { name, pci_bus_id, minor, figures: taken.figures, instances, dropped: taken.dropped, cpu_us })
+    }
+
+    /// Memory of the instances that stand at places of the model; of one that goes meanwhile nothing is told.
+    pub(super) fn slices_memory(&mut self, device: Device, profiles: &[Profile]) -> Called<Vec<SliceUse>> {
+        let mut slices = Vec::new();
+        for mig in device.mig_devices()? {
+            let place = self.place(device, profiles, &mig)?;
+            let memory = told(mig.device.memory_used_of_mib())?;
+            let slice = |(place, (used_mib, total_mib))| SliceUse { place, used_mib, total_mib };
+            slices.extend(place.zip(memory).map(slice));
+        }
+        Ok(slices)
     }
 
     fn label(&mut self, device: Device) -> Called<(String, String, u32)> {

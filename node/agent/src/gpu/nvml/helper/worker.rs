@@ -133,6 +133,10 @@ impl Worker {
                 let Known { sampler, profiles, .. } = known;
                 sampler.sample(device, profiles).map(|sample| Answer::Sample(Box::new(sample)))
             }
+            Ask::SlicesMemory => {
+                let Known { sampler, profiles, .. } = known;
+                sampler.slices_memory(device, profiles).map(Answer::SlicesMemory)
+            }
             Ask::Readings => readings::read(device).map(Answer::Readings),
             Ask::Ancestors => facts::ancestors(self.nvml, device).map(Answer::Ancestors),
             Ask::Count | Ask::Facts => Err(Fault::Refused(format!("{ask:?} is no question about a card"))),
