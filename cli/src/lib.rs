@@ -26,7 +26,8 @@ pub mod view;
 pub mod web;
 
 use args::machine::Machine;
-use args::roles::{Node, NodeCommand};
+use args::node::NodeCommand;
+use args::roles::Node;
 use args::{Cli, Command, Global};
 use clap::Parser;
 use commands::Context;
@@ -78,6 +79,9 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Shard(args) => return roles::shard::run(args, endpoints(&cli.global)?),
         Command::Node(Node { instead: Some(NodeCommand::Doctor(args)), .. }) => {
             return roles::doctor::run(args, &Out::new(cli.global.output.unwrap_or_default(), cli.global.color));
+        }
+        Command::Node(Node { instead: Some(NodeCommand::Record(args)), .. }) => {
+            return roles::record::run(args, &Out::new(cli.global.output.unwrap_or_default(), cli.global.color));
         }
         Command::Node(args) => return roles::node::run(args, endpoints(&cli.global)?),
         Command::Ca(command) => {

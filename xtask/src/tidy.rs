@@ -50,9 +50,13 @@ const PURE: &[&str] = &["model/", "control/core/", "scheduler-shard/core/", "nod
 const GLUE: &[&str] = &["control/server/", "scheduler-shard/server/", "node/agent/"];
 
 /// The shim is a process of its own, without the seams: it must live when everything else is dead. So is all that talks to the
-/// operating system about real processes: the attempts of the probe, and what `muster node doctor` asks a driver that may hang.
-const GLUE_EXCEPT: &[&str] =
-    &["node/agent/src/shim", "node/agent/src/sandbox/probe/", "node/agent/src/gpu/nvml/doctor.rs"];
+/// operating system about real processes: the attempts of the probe, and what `muster node doctor` and `muster node record` ask a driver that may hang.
+const GLUE_EXCEPT: &[&str] = &[
+    "node/agent/src/shim",
+    "node/agent/src/sandbox/probe/",
+    "node/agent/src/gpu/nvml/doctor.rs",
+    "node/agent/src/gpu/nvml/recorder.rs",
+];
 
 /// Checks every Rust file of the workspace.
 ///

@@ -9,6 +9,7 @@ pub mod ca;
 pub mod events;
 pub mod jobs;
 pub mod machine;
+pub mod node;
 pub mod replay;
 pub mod roles;
 pub mod secret;

@@ -1,9 +1,10 @@
 //! Arguments of the roles, of the cluster on one machine, and of the demonstration.
 
 use crate::args::admin::member;
+use crate::args::node::NodeCommand;
 use crate::args::{Seconds, duration};
 use crate::failure::Failure;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use muster_runtime::Transport;
 use std::path::PathBuf;
 
@@ -119,24 +120,6 @@ pub struct Shard {
     pub common: RoleCommon,
 }
 
-/// What else `muster node` does.
-#[derive(Clone, Debug, Subcommand)]
-pub enum NodeCommand {
-    /// Try what this machine gives to isolate tasks, and say what is missing and how to get it
-    Doctor(Doctor),
-}
-
-/// `muster node doctor`.
-#[derive(Clone, Debug, Args)]
-pub struct Doctor {
-    /// Where NVIDIA's driver is installed
-    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
-    pub driver_root: PathBuf,
-    /// NVIDIA's management library
-    #[arg(long, value_name = "FILE", default_value = "libnvidia-ml.so.1", hide_default_value = true)]
-    pub nvml_library: PathBuf,
-}
-
 /// How much a node isolates its tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -202,6 +185,7 @@ Examples:
   muster node --data /var/lib/muster --spec node.yaml --endpoints 10.0.0.1:7400,10.0.0.2:7400
   muster node --data sim --simulate 16 --total 64 --cells 2      the first 16 of 64 simulated nodes
   muster node doctor                                             what this machine gives to isolate tasks
+  muster node record --out host.json                             a recording of this machine's GPUs, for tests elsewhere
 
 A node file is YAML. Every key has a default; the default name is the host name of the machine:
   name: gpu-host-1
@@ -246,6 +230,9 @@ pub struct Node {
     /// Which GPUs the node has: simulated ones as in the node file, those of NVIDIA's driver, or those of a double of the driver as in the node file
     #[arg(long, value_name = "KIND", default_value = "simulated")]
     pub gpus: GpuKind,
+    /// With --gpus double: the host to be, as `muster node record` has written it; the GPUs of the node file do not count
+    #[arg(long, value_name = "FILE")]
+    pub gpu_recording: Option<PathBuf>,
     /// NVIDIA's management library, for --gpus nvml
     #[arg(long, value_name = "FILE", default_value = "libnvidia-ml.so.1")]
     pub nvml_library: PathBuf,

@@ -2,7 +2,7 @@
 //!
 //! What must stay true: each line was tried just now, by the code that a node uses; a line that does not hold says what to do.
 
-use crate::args::roles::Doctor;
+use crate::args::node::Doctor;
 use crate::failure::Failure;
 use crate::output::{Block, Out};
 use crate::roles::isolation::shim;

@@ -57,7 +57,7 @@ pub(super) async fn open(
             pipes: pipes(data)?,
             driver_root: PathBuf::from("/"),
         },
-        GpuKind::Double => double(host, data)?,
+        GpuKind::Double => double(args, host, data)?,
     };
     let kernel_log = match args.gpus {
         GpuKind::Double => nvml.driver_root.join("kmsg"),
@@ -76,17 +76,21 @@ fn helper() -> anyhow::Result<Vec<OsString>> {
     Ok(vec![own.into_os_string(), OsString::from(HELPER)])
 }
 
-/// The double of a host, made where it is missing: its cards are those of the node file.
-fn double(host: &SimulatedNode, data: &Path) -> anyhow::Result<NvmlConfig> {
+/// The double of a host, made where it is missing: its cards are those of the recording, or of the node file.
+fn double(args: &Args, host: &SimulatedNode, data: &Path) -> anyhow::Result<NvmlConfig> {
     const BUILD: &str = "it is built with the workspace: cargo build -p muster-gpu-double";
     let folder = data.join("gpu-double");
     let own = std::env::current_exe().context("finding this program")?;
     let library =
         library_beside(&own).with_context(|| format!("the double of NVML is not beside {}; {BUILD}", own.display()))?;
     if !folder.join("fleet.json").exists() {
-        // Cards of different hosts have different UUIDs.
-        let fleet =
-            Fleet::of(host.model, host.gpus as usize).with_seed(hash(host.name.as_bytes())).with_switches(4, 18, 4);
+        let fleet = match &args.gpu_recording {
+            Some(path) => recorded(path)?,
+            // Cards of different hosts have different UUIDs.
+            None => {
+                Fleet::of(host.model, host.gpus as usize).with_seed(hash(host.name.as_bytes())).with_switches(4, 18, 4)
+            }
+        };
         fleet.write(&folder).with_context(|| format!("writing the double in {}", folder.display()))?;
     }
     library_into(&library, &folder).with_context(|| format!("copying the double to {}", folder.display()))?;
@@ -109,6 +113,12 @@ fn double(host: &SimulatedNode, data: &Path) -> anyhow::Result<NvmlConfig> {
         pipes: pipes(data)?,
         driver_root: folder,
     })
+}
+
+/// What `muster node record` has written.
+fn recorded(path: &Path) -> anyhow::Result<Fleet> {
+    let read = || format!("reading the recording {}", path.display());
+    serde_json::from_slice(&std::fs::read(path).with_context(read)?).with_context(read)
 }
 
 /// Where the control pipes of MPS servers are. The agent's data folder is closed to the users of tasks, and its path may be too long for a socket.

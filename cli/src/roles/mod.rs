@@ -10,6 +10,7 @@ pub mod http;
 pub mod isolation;
 pub mod metrics;
 pub mod node;
+pub mod record;
 pub mod shard;
 pub mod telemetry;
 mod timeline;

@@ -8,6 +8,7 @@ mod isolation;
 mod logs;
 #[path = "../support/pages.rs"]
 mod pages;
+mod record;
 mod restarts;
 mod rivals;
 #[path = "../support/shared.rs"]

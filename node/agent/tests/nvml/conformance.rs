@@ -10,6 +10,7 @@ use muster_gpu_double::Fleet;
 use muster_model::mig::MigShape;
 use muster_model::request::SharingMode;
 use muster_node_core::CardStep;
+use muster_node_core::telemetry::Figure;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -111,6 +112,8 @@ fn checks() -> Vec<Check> {
                 made.len() == 1 && made[0].place == place(MigShape::G2, 2) && made[0].uuids[0].starts_with("MIG-"),
                 made,
             )?;
+            let slices = words(gpus.slices_memory(0).await)?;
+            ensure(slices.len() == 1 && slices[0].place == place(MigShape::G2, 2) && slices[0].used_mib == 0, slices)?;
             words(gpus.take(0, CardStep::DestroyInstance(place(MigShape::G2, 2))).await)?;
             words(gpus.take(0, CardStep::DisableMig).await)?;
             ensure(words(gpus.state(0).await)?.mode == SharingMode::Whole, "still in MIG mode")
@@ -118,9 +121,65 @@ fn checks() -> Vec<Check> {
     ]
 }
 
+/// What the agent reads again and again.
+fn readings() -> Vec<Check> {
+    vec![
+        check!(true, "no more memory is in use than a card has", |gpus| {
+            for (index, card) in (0..).zip(words(gpus.cards().await)?) {
+                let used_mib = words(gpus.memory_used(index, None).await)?;
+                ensure(used_mib.is_some_and(|used_mib| used_mib <= card.memory_mib), used_mib)?;
+            }
+            Ok(())
+        }),
+        check!(true, "what stands on a card tells its memory", |gpus| {
+            for (index, _) in (0..).zip(words(gpus.cards().await)?) {
+                let (state, slices) = (words(gpus.state(index).await)?, words(gpus.slices_memory(index).await)?);
+                let places: BTreeSet<_> = state.instances.iter().map(|one| one.place).collect();
+                let told: BTreeSet<_> = slices.iter().map(|slice| slice.place).collect();
+                let fits = slices.iter().all(|slice| slice.total_mib > 0 && slice.used_mib <= slice.total_mib);
+                ensure(places == told && fits, (state, slices))?;
+            }
+            Ok(())
+        }),
+        check!(true, "telemetry names the card, and has figures that can be true", |gpus| {
+            for (index, _) in (0..).zip(words(gpus.cards().await)?) {
+                let sample = words(gpus.sample(index).await)?;
+                let has_memory = sample.figures.get(Figure::MemoryUsed).is_some();
+                ensure(has_memory && sample.dropped == 0 && sample.pci_bus_id.len() == 16, sample)?;
+            }
+            Ok(())
+        }),
+        check!(true, "remapped rows are told, or the card is in MIG mode or has none", |gpus| {
+            for (index, card) in (0..).zip(words(gpus.cards().await)?) {
+                let (readings, mode) = (words(gpus.readings(index).await)?, words(gpus.state(index).await)?.mode);
+                let is_old = card.model.facts().mig.is_none();
+                ensure(readings.rows.is_some() || mode == SharingMode::Mig || is_old, readings)?;
+            }
+            Ok(())
+        }),
+        check!(true, "two cards reach each other alike from both sides", |gpus| {
+            let links = words(gpus.node_links().await)?.ok_or("no links are told")?;
+            let (cards, width) = (usize::from(links.gpus), usize::from(links.gpus) + links.nics.len());
+            let code = |from: usize, to: usize| links.matrix.get(from * width + to).copied();
+            let alike = (0..cards).all(|one| (0..cards).all(|other| code(one, other) == code(other, one)));
+            ensure(links.matrix.len() == cards * width && alike, links)
+        }),
+        check!(true, "a card has its device nodes, and none that configures MIG", |gpus| {
+            for (index, _) in (0..).zip(words(gpus.cards().await)?) {
+                let nodes = words(gpus.device_nodes(index, None))?;
+                let has = |name: &str| nodes.iter().any(|node| node.name == name);
+                let minors: BTreeSet<_> = nodes.iter().map(|node| (node.major, node.minor)).collect();
+                let is_sound = has("nvidiactl") && minors.len() == nodes.len() && nodes.len() >= 2;
+                ensure(is_sound && nodes.iter().all(|node| !node.name.starts_with("nvidia-caps")), nodes)?;
+            }
+            Ok(())
+        }),
+    ]
+}
+
 async fn run(gpus: &NvmlGpus, only_reads: bool) -> Vec<(&'static str, Option<Outcome>)> {
     let mut outcomes = Vec::new();
-    for check in checks() {
+    for check in checks().into_iter().chain(readings()) {
         let outcome = if only_reads && !check.reads_only { None } else { Some((check.run)(gpus).await) };
         outcomes.push((check.name, outcome));
     }

@@ -19,6 +19,8 @@ mod link;
 mod models;
 mod mps;
 mod node_links;
+pub mod recorder;
+pub mod recording;
 mod slots;
 mod splits;
 mod state;

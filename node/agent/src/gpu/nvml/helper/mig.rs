@@ -35,6 +35,7 @@ pub(super) struct Profile {
 pub(super) struct GpuInstance {
     pub(super) handle: nvmlGpuInstance_t,
     pub(super) id: u32,
+    pub(super) profile_id: u32,
     pub(super) place: Option<MigPlacement>,
     /// Memory slices, by first and number.
     pub(super) at: (u32, u32),
@@ -46,7 +47,7 @@ pub(super) struct GpuInstance {
 pub(super) struct ComputeInstance {
     pub(super) handle: nvmlComputeInstance_t,
     slices: u32,
-    uuid: String,
+    pub(super) uuid: String,
 }
 
 impl GpuInstance {
@@ -155,7 +156,7 @@ impl Device {
             }
         }
         let at = (info.placement.start, info.placement.size);
-        Ok(GpuInstance { handle, id: info.id, place, at, slices: profile.slices, compute })
+        Ok(GpuInstance { handle, id: info.id, profile_id: info.profileId, place, at, slices: profile.slices, compute })
     }
 
     fn compute_profiles(self, gpu: nvmlGpuInstance_t) -> Called<Vec<nvmlComputeInstanceProfileInfo_t>> {

@@ -15,6 +15,7 @@ mod holders;
 mod mig;
 mod output;
 mod readings;
+mod record;
 mod sampling;
 mod steps;
 mod taken;
@@ -23,6 +24,7 @@ mod worker;
 
 use self::driver::Nvml;
 use self::output::Output;
+pub(super) use self::record::record;
 use self::worker::Queue;
 use super::wire::{About, Ask, Fault, FromHelper, ToHelper};
 use std::collections::BTreeMap;

@@ -175,7 +175,7 @@ impl Device {
         self.ecc(UNCORRECTED, VOLATILE)
     }
 
-    fn ecc(self, errors: u32, period: u32) -> Called<u64> {
+    pub(super) fn ecc(self, errors: u32, period: u32) -> Called<u64> {
         let (nvml, mut count) = (self.nvml, 0);
         call!(nvml.nvmlDeviceGetTotalEccErrors(self.handle, errors, period, &mut count))?;
         Ok(count)
