@@ -39,12 +39,16 @@ impl v1::audit_server::Audit for AuditService {
     async fn query(&self, request: Request<v1::AuditQueryRequest>) -> Result<Response<v1::AuditQueryReply>, Status> {
         let (author, request) = auth::split(request);
         let size = paging::size(request.page_size)?;
-        let question =
-            format!("audit|{}|{}|{}|{}", request.tenant, request.principal, request.since_ms, request.oldest_first);
+        let v1::AuditQueryRequest { tenant, principal, since_ms, oldest_first, after_number, .. } = &request;
+        if *after_number > 0 && !oldest_first {
+            return Err(refusal::field("after_number", format!("is {after_number}"), "use it with oldest_first"));
+        }
+        let question = format!("audit|{tenant}|{principal}|{since_ms}|{oldest_first}|{after_number}");
         let after = paging::after(&question, &request.page_token)?;
         let after = after.map(|last| last.parse::<u64>()).transpose().map_err(|_| {
             refusal::field("page_token", "is not a token", "use next_page_token of the last reply, or leave it empty")
         })?;
+        let after = after.or((*after_number > 0).then_some(*after_number));
         let now_ms = self.0.consensus.now_ms();
         let look = |state: &State, revision, allowed: &Allowed| {
             let administered = administered(state, now_ms, allowed);
@@ -108,7 +112,8 @@ impl AuditService {
         size: usize,
     ) -> Result<(Vec<v1::AuditRecord>, Option<u64>), Status> {
         let mut page = Page::new(size);
-        let (mut from, mut looked_at) = (if newest_first { after } else { after.map(|after| after + 1) }, 0);
+        let (mut from, mut looked_at) =
+            (if newest_first { after } else { after.map(|after| after.saturating_add(1)) }, 0);
         let mut last = after;
         while looked_at < LOOKED_AT_MAX {
             let chunk =
