@@ -8,6 +8,7 @@
 
 pub mod allocator;
 pub mod args;
+pub mod audit_export;
 pub mod client;
 pub mod commands;
 pub mod complete;

@@ -1,4 +1,4 @@
-//! HTTP to an organisation's identity provider.
+//! HTTP to servers of the organisation: its identity provider, and receivers of the audit.
 //!
 //! What must stay true: no redirect is followed, so that nobody sends this machine elsewhere; every answer is bounded in size and in time.
 
@@ -8,10 +8,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use ureq::Agent;
+use ureq::config::ConfigBuilder;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::typestate::AgentScope;
 
 /// For one answer, connection included.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
+
+fn bounded() -> ConfigBuilder<AgentScope> {
+    Agent::config_builder().timeout_global(Some(ANSWER_MAX)).max_redirects(0).http_status_as_error(false)
+}
 
 /// A client. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -40,17 +46,17 @@ impl Web {
                 .collect();
             if certificates.is_empty() {
                 let problem = format!("{} has no certificates", path.display());
-                return Err(Failure::field("ca-file", problem, "give a PEM file with the authorities of the provider"));
+                return Err(Failure::field("ca-file", problem, "give a PEM file with the authorities of that server"));
             }
             tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates)));
         }
-        let config = Agent::config_builder()
-            .timeout_global(Some(ANSWER_MAX))
-            .max_redirects(0)
-            .http_status_as_error(false)
-            .tls_config(tls.build())
-            .build();
-        Ok(Web(config.into()))
+        Ok(Web(bounded().tls_config(tls.build()).build().into()))
+    }
+
+    /// One for servers on this machine: past every proxy.
+    #[must_use]
+    pub fn of_this_machine() -> Self {
+        Web(bounded().proxy(None).build().into())
     }
 
     /// Gets a document.

@@ -140,8 +140,10 @@ pub enum Audit {
         #[arg(long, default_value_t = 100)]
         limit: usize,
     },
+    /// Copy every record to a file or a receiver outside of the cluster
+    Export(super::audit::Export),
     /// Read every record, and check that each follows from the one before it and the last is the cluster's
-    Verify,
+    Verify(super::audit::Verify),
 }
 
 /// `muster recover`.

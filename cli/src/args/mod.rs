@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod audit;
 pub mod bench;
 pub mod ca;
 pub mod events;

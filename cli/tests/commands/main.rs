@@ -2,6 +2,7 @@
 
 mod access;
 mod attacks;
+mod audit;
 mod canaries;
 mod classes;
 mod common;

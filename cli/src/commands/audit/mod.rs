@@ -1,13 +1,16 @@
-//! `muster audit`: who changed what, and whether the chain of records is whole.
+//! `muster audit`: who changed what, what was refused, and copies of it outside of the cluster.
 //!
-//! What must stay true: a chain is verified here, from the records alone; a record that is missing, altered or out of its place is named.
+//! What must stay true: a record is taken from a reply only with all that its hash covers.
+
+mod export;
+mod source;
+mod verify;
 
 use crate::args::access::Audit;
 use crate::client::Client;
 use crate::commands::{Context, now_ms};
 use crate::failure::Failure;
 use crate::view::access::{AuditView, audit as table};
-use muster_control_core::audit_link;
 use muster_model::{AuditRecord, Author};
 use muster_proto::v1;
 use muster_proto::v1::audit_client::AuditClient;
@@ -40,7 +43,8 @@ pub async fn run(context: &Context, command: &Audit) -> Result<(), Failure> {
             views.sort_by_key(|view: &AuditView| std::cmp::Reverse(view.at_ms));
             context.out.show(&views, |_| table(&views))
         }
-        Audit::Verify => verify(context).await,
+        Audit::Verify(args) => verify::run(context, args).await,
+        Audit::Export(args) => export::run(context, args).await,
     }
 }
 
@@ -86,62 +90,7 @@ async fn denials(client: &Client, limit: usize) -> Result<Vec<AuditView>, Failur
     Ok(views)
 }
 
-async fn verify(context: &Context) -> Result<(), Failure> {
-    let mut request = v1::AuditQueryRequest {
-        oldest_first: true,
-        page_size: PAGE,
-        consistency: context.consistency.into(),
-        ..v1::AuditQueryRequest::default()
-    };
-    let mut last: Option<(u64, [u8; 32])> = None;
-    let mut count = 0_u64;
-    let broken =
-        |number: u64, why: &str| Failure::Server { what: format!("record {number} of the audit"), why: why.to_owned() };
-    loop {
-        let reply = page(context, request.clone()).await?;
-        for wire in reply.records {
-            let (record, hash) = record(wire)?;
-            let number = record.number;
-            match last {
-                // The one before the first that is kept is known by its number alone.
-                None if number != reply.trimmed + 1 => {
-                    return Err(broken(number, "it is the first, and records before it are missing"));
-                }
-                None if number == 1 && audit_link(&[0; 32], &record) != hash => {
-                    return Err(broken(number, "its hash does not follow from its content"));
-                }
-                Some((before, _)) if number != before + 1 => {
-                    return Err(broken(number, &format!("it follows record {before}, so some are missing")));
-                }
-                Some((_, before)) if audit_link(&before, &record) != hash => {
-                    return Err(broken(number, "its hash does not follow from its content and the record before it"));
-                }
-                _ => {}
-            }
-            last = Some((number, hash));
-            count += 1;
-        }
-        if reply.next_page_token.is_empty() {
-            let (number, hash) = last.unwrap_or_default();
-            // Records may have come since the last page was read.
-            if number == reply.last_number && hash[..] != reply.last_hash[..] {
-                return Err(broken(number, "its hash is not the one that the cluster keeps"));
-            }
-            if number < reply.last_number {
-                return Err(broken(
-                    reply.last_number,
-                    "it is the cluster's last, and was not sent; are you an auditor?",
-                ));
-            }
-            return context
-                .out
-                .line(&format!("{count} records, each follows from the one before it; the last is {number}"));
-        }
-        request.page_token = reply.next_page_token;
-    }
-}
-
-fn record(wire: v1::AuditRecord) -> Result<(AuditRecord, [u8; 32]), Failure> {
+fn record(wire: v1::AuditRecord) -> Result<AuditRecord, Failure> {
     let number = wire.number;
     let bad = |what: &str| Failure::Server {
         what: format!("record {number} of the audit"),
@@ -158,5 +107,5 @@ fn record(wire: v1::AuditRecord) -> Result<(AuditRecord, [u8; 32]), Failure> {
         from: wire.from,
         request_sha256,
     };
-    Ok((AuditRecord { number, at_ms: wire.at_ms, author, rpc: wire.rpc, target: wire.target, hash }, hash))
+    Ok(AuditRecord { number, at_ms: wire.at_ms, author, rpc: wire.rpc, target: wire.target, hash })
 }
