@@ -281,7 +281,7 @@ fn what_makes_no_sense_is_refused(dev: &Dev) {
 
 fn following(dev: &Dev) {
     let path = dev.path("followed.jsonl").display().to_string();
-    let args = ["audit", "export", "--follow", "--timeout", "1", "--to", &format!("file:{path}")];
+    let args = ["audit", "export", "--follow", "--timeout", "1s", "--to", &format!("file:{path}")];
     let log = dev.path("export.log").display().to_string();
     let stderr = std::fs::File::create(&log).expect("a log");
     let start = || {
