@@ -24,7 +24,7 @@ fn a_node_is_undrained_by_who_drained_it() {
     let shown = dev.ok(&["nodes"]);
     assert!(shown.contains("user:alice (new cables), user:bob (new cards)"), "{shown}");
     // Whoever runs this cluster has drained nothing.
-    dev.refused(&["undrain", "node-0000"], 1, &["user:alice (new cables)", "--force"]);
+    dev.refused(&["undrain", "node-0000"], 5, &["user:alice (new cables)", "--force"]);
     let said = with(&alice, &["undrain", "node-0000"]);
     assert!(said.out.contains("still drained by user:bob (new cards)"), "{said:?}");
     dev.ok(&["undrain", "--force", "node-0000"]);

@@ -59,7 +59,7 @@ fn a_secret_reaches_the_tasks_that_name_it_and_nobody_reads_it_back() {
     assert!(shown.contains("TOKEN from secret registry") && !shown.contains("another"), "{shown}");
 
     // A job that has not ended has its secrets; nobody asks for one that is not there.
-    dev.refused(&["secret", "delete", "registry", "--tenant", "dev"], 1, &["registry", &format!("job {job} uses it")]);
+    dev.refused(&["secret", "delete", "registry", "--tenant", "dev"], 5, &["registry", &format!("job {job} uses it")]);
     let unknown = ["submit", "--tenant", "dev", "--secret-env", "TOKEN=registri", "--", "true"];
     dev.refused(&unknown, 2, &["secret_env", "registri", "use one of registry"]);
     dev.ok(&["cancel", job]);
@@ -73,7 +73,7 @@ fn a_secret_reaches_the_tasks_that_name_it_and_nobody_reads_it_back() {
 #[test]
 fn secrets_are_made_by_admins_of_the_tenant_and_named_by_its_submitters() {
     let dev = Dev::start(&["--nodes", "1"]);
-    let tenants = dev.file("tenants.yaml", "- path: red\n- path: blue\n");
+    let tenants = dev.file("tenants.yaml", "red: {}\nblue: {}\n");
     dev.ok(&["tenants", "apply", "-f", &tenants]);
     let token = |service: &str, role: &str| {
         let text = dev.ok(&["token", "create", service, "--role", role, "--ttl", "1h"]);
@@ -104,7 +104,7 @@ fn secrets_are_made_by_admins_of_the_tenant_and_named_by_its_submitters() {
     assert_eq!(dev.ok(&["logs", job.out.trim()]).trim(), sha256("s3cret"));
     // A value has a bound.
     let long = dev.file("long", &"x".repeat(4_097));
-    dev.refused(&["secret", "put", "key", "--tenant", "red", "--from-file", &long], 2, &["value", "4,096"]);
+    dev.refused(&["secret", "put", "key", "--tenant", "red", "--from-file", &long], 2, &["value", "at most 4096 bytes"]);
 }
 
 #[test]
