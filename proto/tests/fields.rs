@@ -67,6 +67,12 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Pool", "mounts", PLACES, "fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them"),
     ("MountRule", "path", PLACES, "fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them"),
     ("MountRule", "write", PLACES, "fn a_job_with_an_image_or_mounts_goes_where_a_pool_allows_them"),
+    (
+        "JobSpec",
+        "secret_env",
+        "cli/tests/commands/secrets.rs",
+        "fn a_secret_reaches_the_tasks_that_name_it_and_nobody_reads_it_back",
+    ),
     ("JobSpec", "comment", "cli/tests/commands/starts.rs", "fn a_comment_is_kept_and_changed"),
     ("JobSpec", "user", VALIDATION, "fn a_user_stands_in_one_column"),
     ("TaskRequest", "devices", CLASSES, "fn jobs_that_differ_in_a_field_that_matters_share_no_decision"),

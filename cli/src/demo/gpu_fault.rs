@@ -49,10 +49,7 @@ pub(super) async fn show(say: &Narrator, stage: &Stage, client: &Client) -> Resu
     };
     until("the GPU is withheld", async || Ok(!view().await?.unavailable.is_empty())).await?;
     let withheld = said.elapsed();
-    say.quote(
-        &format!("muster gpus --node {}", held.node),
-        &format!("GPU {}: {}", held.index, view().await?.unavailable),
-    )?;
+    say.quote(&format!("muster gpus {}", held.node), &format!("GPU {}: {}", held.index, view().await?.unavailable))?;
     until("the job is over", async || Ok(is_over(phase(client, id).await?))).await?;
     let completed = phase(client, id).await? == v1::JobPhase::Completed;
     let attempts = job_of(client, id).await?.attempts;

@@ -91,7 +91,7 @@ pub(super) async fn tenant_change(
     let second = one(client, "next", of("next", "other")).await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let held = cleaning(client, on).await?;
-    say.quote("muster gpus --node node-0000", &format!("GPU {on}: {held}"))?;
+    say.quote("muster gpus node-0000", &format!("GPU {on}: {held}"))?;
     let held_back = job_of(client, second).await?.phase() == v1::JobPhase::Pending && held.contains("being cleaned");
     driver.set_memory_used(on, IDLE).map_err(failed)?;
     runs(client, second).await?;

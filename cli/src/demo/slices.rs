@@ -78,7 +78,7 @@ async fn play(say: &Narrator, stage: &Stage) -> Result<Slices, Failure> {
     };
     until("the slice is withheld", async || Ok(!view().await?.unavailable.is_empty())).await?;
     let withheld = said.elapsed();
-    say.quote("muster gpus --node node-0000", &format!("GPU {card}: {}", view().await?.held))?;
+    say.quote("muster gpus node-0000", &format!("GPU {card}: {}", view().await?.held))?;
     // Which of the two it was is known by its attempts.
     let again = async || {
         let (a, b) = (job_of(client, first).await?, job_of(client, second).await?);

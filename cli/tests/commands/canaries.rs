@@ -31,6 +31,11 @@ fn seen<'a>(canaries: &'a BTreeMap<&str, String>, content: &[u8]) -> Vec<&'a str
     canaries.iter().filter(|(_, canary)| occurs(canary)).map(|(name, _)| *name).collect()
 }
 
+/// Nobody else's to read: others are refused as tokens.
+fn make_private(path: &str) {
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("private");
+}
+
 #[test]
 fn secrets_that_are_planted_everywhere_are_found_nowhere() {
     let dev = Dev::start(&["--nodes", "1", "--voters", "3"]);
@@ -62,10 +67,7 @@ fn secrets_that_are_planted_everywhere_are_found_nowhere() {
 
     // Everything is used: rightly, and in ways that are refused.
     let token = dev.file("service.token", &service);
-    let chmod = |path: &str| {
-        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("private")
-    };
-    chmod(&token);
+    make_private(&token);
     let with = |args: &[&str], token: &str| -> Said {
         dev.command(args).env("MUSTER_TOKEN_FILE", token).output().expect("muster").into()
     };
@@ -78,7 +80,7 @@ fn secrets_that_are_planted_everywhere_are_found_nowhere() {
     dev.until(job.out.trim(), &["completed"]);
     let wrong = dev.file("wrong.token", &service.replacen("mt1", "ms1", 1));
     let cut = dev.file("cut.token", &service[..service.len() - 2]);
-    [&wrong, &cut].iter().for_each(|path| chmod(path));
+    [&wrong, &cut].iter().for_each(|path| make_private(path));
     let out = dev.path("gpu-1").display().to_string();
     let id = dev.path("gpu-2").display().to_string();
     let mut said = vec![

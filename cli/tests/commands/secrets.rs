@@ -104,7 +104,11 @@ fn secrets_are_made_by_admins_of_the_tenant_and_named_by_its_submitters() {
     assert_eq!(dev.ok(&["logs", job.out.trim()]).trim(), sha256("s3cret"));
     // A value has a bound.
     let long = dev.file("long", &"x".repeat(4_097));
-    dev.refused(&["secret", "put", "key", "--tenant", "red", "--from-file", &long], 2, &["value", "at most 4096 bytes"]);
+    dev.refused(
+        &["secret", "put", "key", "--tenant", "red", "--from-file", &long],
+        2,
+        &["value", "at most 4096 bytes"],
+    );
 }
 
 #[test]

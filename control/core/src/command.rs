@@ -1,7 +1,6 @@
 //! What can be asked of the state.
 //!
-//! A command carries everything that its decision needs beside the state itself: chosen names, hashes, times of issue. Commands
-//! are stored in the log, so variants are only ever added at the end.
+//! A command carries all that its decision needs beside the state: chosen names, hashes, times of issue. The log has them, so variants are added at the end only.
 
 use crate::leased_binding::LeasedBinding;
 use crate::task_report::TaskReport;
@@ -10,8 +9,7 @@ use muster_model::identity::{
     Subject,
 };
 use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId, TenantId};
-use muster_model::node::Withheld;
-use muster_model::node::{NodeSpec, Pool};
+use muster_model::node::{NodeSpec, Pool, Withheld};
 use muster_model::node_links::NodeLinks;
 use muster_model::object::FinishedJob;
 use muster_model::tenant::TenantSpec;
@@ -206,8 +204,7 @@ pub enum Command {
         /// Cards in all, what was recorded before included. It only grows.
         cards: u64,
     },
-    /// Forgets finished jobs, those that ended first. Which they are only the disk knows, so the leader names them; how long and how many
-    /// are kept is its setting.
+    /// Forgets finished jobs, those that ended first. Which they are only the disk knows, so the leader names them; how long and how many are kept is its setting.
     ForgetFinished {
         /// How many the state has forgotten before: the same jobs are never forgotten, and counted, twice.
         forgotten: u64,
@@ -221,8 +218,7 @@ pub enum Command {
         /// The attempts that end, in the order in which they are judged.
         victims: Vec<AllocationId>,
     },
-    /// Queues a job again: a running one is stopped first, gracefully, and whatever its tasks then exit with does not end it. A pending one
-    /// stays where it is.
+    /// Queues a job again: a running one is stopped first, gracefully, and whatever its tasks then exit with does not end it. A pending one stays where it is.
     Requeue {
         /// Which.
         job: JobId,
@@ -285,8 +281,7 @@ pub enum Command {
         /// Its name.
         name: String,
     },
-    /// A shard starts running jobs elsewhere so that a waiting gang fits: they end gracefully, and they and the gang are bound when what is in their
-    /// way has ended.
+    /// A shard starts running jobs elsewhere so that a waiting gang fits: they end gracefully, and they and the gang are bound when what is in their way has ended.
     Move {
         /// Where the gang will run.
         binding: LeasedBinding,
@@ -502,21 +497,4 @@ pub enum Command {
         /// Its name.
         name: String,
     },
-}
-
-impl Command {
-    /// The command itself, and who made it; nobody has made what the cluster does by itself.
-    #[must_use]
-    pub fn parts(&self) -> (Option<&Author>, &Command) {
-        match self {
-            Command::Authored { author, command } => (Some(author), command),
-            command => (None, command),
-        }
-    }
-
-    /// The same, as `author` says.
-    #[must_use]
-    pub fn by(self, author: Author) -> Command {
-        Command::Authored { author, command: Box::new(self) }
-    }
 }

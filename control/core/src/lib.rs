@@ -10,6 +10,7 @@
 //! - no clock, random number, file, socket or async runtime is known here.
 
 mod audit;
+mod authored;
 pub mod authz;
 pub mod bounds;
 mod check;

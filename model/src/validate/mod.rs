@@ -6,6 +6,7 @@
 mod asked;
 mod job;
 mod nearest;
+mod secrets;
 mod start;
 pub mod table;
 mod window;

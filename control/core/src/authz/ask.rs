@@ -186,13 +186,11 @@ impl<'a> Asks<'a> {
                 one(Rpc::AuthCreateToken, right.unwrap_or(A::WholeTree))
             }
             // The control node that has checked the login vouches for it.
-            Command::PutCredential { kind: CredentialKind::Session, .. } | Command::CommitAuditHead { .. } => {
-                Asks::OfMembers
-            }
+            Command::PutCredential { kind: CredentialKind::Session, .. } => Asks::OfMembers,
+            Command::CommitAuditHead { .. } => Asks::OfMembers,
             Command::RevokeCredential { id } => one(Rpc::AuthRevoke, A::Credential(*id)),
             Command::SetAccess { .. } => one(Rpc::AuthSecure, A::WholeTree),
-            Command::PutSecret { at, .. } => one(Rpc::SecretsPut, A::Tenant(at)),
-            Command::DeleteSecret { at, .. } => one(Rpc::SecretsDelete, A::Tenant(at)),
+            Command::PutSecret { at, .. } | Command::DeleteSecret { at, .. } => Asks::of_secrets(command, at),
             Command::PutJoinToken { .. }
             | Command::RevokeJoinToken { .. }
             | Command::EnrollMachine { .. }
@@ -210,10 +208,15 @@ impl<'a> Asks<'a> {
             | Command::RaiseFeatureLevel { .. }
             | Command::ForgetFinished { .. }
             | Command::TrimAudit { .. }
-            | Command::DecideDue => Asks::OfSystem,
-            // Nothing is wrapped twice.
-            Command::Authored { .. } => Asks::OfSystem,
+            | Command::DecideDue
+            | Command::Authored { .. } => Asks::OfSystem,
         }
+    }
+
+    /// The same for secrets of the tenant at this path.
+    fn of_secrets(command: &Command, at: &'a str) -> Self {
+        let rpc = if matches!(command, Command::PutSecret { .. }) { Rpc::SecretsPut } else { Rpc::SecretsDelete };
+        Asks::All(vec![Ask { rpc, about: About::Tenant(at) }])
     }
 
     /// The same for what is about identities of machines.

@@ -34,7 +34,7 @@ pub(super) fn put(
     muster_model::validate::check_name("name", name).map_err(Reject::Invalid)?;
     if sealed.text.len() > SECRET_BYTES_MAX + TAG_BYTES {
         let problem = format!("has {} bytes", sealed.text.len().saturating_sub(TAG_BYTES));
-        return Err(Reject::field("value", problem, &format!("use at most {SECRET_BYTES_MAX}")));
+        return Err(Reject::field("value", problem, format!("use at most {SECRET_BYTES_MAX}")));
     }
     let id = Secret::id_of(tenant, name);
     if !state.secrets.contains_key(&id) && of(state, tenant).count() >= SECRETS_PER_TENANT_MAX {
