@@ -9,6 +9,7 @@ use crate::spec;
 use crate::units::show_moment;
 use crate::view::fleet::{CellView, GpuView, NodeView, PoolView, cells_table, gpus_table, nodes_table, pools_table};
 use crate::view::links::{LinksView, links_tables};
+use muster_control_core::drained_by;
 use muster_proto::v1;
 use muster_proto::v1::fleet_client::FleetClient;
 
@@ -201,8 +202,7 @@ pub async fn undrain(context: &Context, args: &Undrain) -> Result<(), Failure> {
         let request =
             v1::SetDrainedRequest { node: name.clone(), force: args.force, ..v1::SetDrainedRequest::default() };
         let others = set_drained(context, request).await?.still_drained_by;
-        let one = |(who, why): (&String, &String)| if why.is_empty() { who.clone() } else { format!("{who} ({why})") };
-        let others = others.iter().map(one).collect::<Vec<_>>().join(", ");
+        let others = drained_by(&others);
         context.out.line(&match others.is_empty() {
             true => format!("node {name} takes new work again"),
             false => format!("node {name} takes no new work yet: it is still drained by {others}"),

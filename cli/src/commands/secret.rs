@@ -1,6 +1,6 @@
 //! `muster secret`: secrets of tenants.
 //!
-//! What must stay true: a value comes from a file or from standard input, never from an argument, and is printed nowhere.
+//! What must stay true: a value is read from a file or from standard input, never from an argument; it is never printed.
 
 use crate::args::secret::Secret;
 use crate::commands::Context;

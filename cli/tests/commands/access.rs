@@ -1,19 +1,6 @@
 //! Closing a cluster: calls are judged by who makes them, jobs go on, and every change has a name.
 
 use crate::common::{Dev, Said, alone};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-
-/// Writes a token where nobody else reads it.
-fn keep(dev: &Dev, name: &str, token: &str) -> PathBuf {
-    let path = PathBuf::from(dev.file(name, token));
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("a private file");
-    path
-}
-
-fn run_as(dev: &Dev, token: &Path, args: &[&str]) -> Said {
-    dev.command(args).env("MUSTER_TOKEN_FILE", token).output().expect("muster").into()
-}
 
 /// Without any credential.
 fn as_nobody(dev: &Dev, args: &[&str]) -> Said {
@@ -45,8 +32,8 @@ fn a_closed_cluster_judges_every_call_and_goes_on_with_its_jobs() {
     }
     let data = dev.path("dev/control-1").display().to_string();
     let recover = ["recover", "--data", &data, "--user", "alice"];
-    let forged = keep(&dev, "forged.token", &format!("{}x", dev.ok(&recover)));
-    assert_ne!(run_as(&dev, &forged, &["jobs"]).code, 0);
+    let forged = dev.private_file("forged.token", &format!("{}x", dev.ok(&recover)));
+    assert_ne!(dev.run_with(&forged, &["jobs"]).code, 0);
 
     // Agents and shards go on: what ran is running, and what is submitted now runs to its end.
     let after = dev.ok(&["submit", "--gpus", "1", "--", "true"]);
@@ -55,16 +42,16 @@ fn a_closed_cluster_judges_every_call_and_goes_on_with_its_jobs() {
 
     // A service has what its token gives, until it is revoked.
     let made = dev.ok(&["token", "create", "dev/ci", "--role", "viewer", "--ttl", "1h"]);
-    let viewer = keep(&dev, "viewer.token", &made);
-    let said = run_as(&dev, &viewer, &["jobs"]);
+    let viewer = dev.private_file("viewer.token", &made);
+    let said = dev.run_with(&viewer, &["jobs"]);
     assert!(said.code == 0 && said.out.contains("running"), "{}{}", said.out, said.err);
-    let said = run_as(&dev, &viewer, &["cancel", &before]);
+    let said = dev.run_with(&viewer, &["cancel", &before]);
     assert_ne!(said.code, 0, "{}", said.out);
     assert!(said.err.contains("role admin"), "{}", said.err);
     let tokens = dev.run(&["token", "list", "-o", "json"]).json();
     let id = tokens[0]["id"].to_string();
     dev.ok(&["token", "revoke", id.trim_matches('"')]);
-    assert_ne!(run_as(&dev, &viewer, &["jobs"]).code, 0, "the token was revoked");
+    assert_ne!(dev.run_with(&viewer, &["jobs"]).code, 0, "the token was revoked");
 
     // Who did what, and what was refused.
     let audit = dev.ok(&["audit", "list"]);

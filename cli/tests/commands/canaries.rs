@@ -1,7 +1,7 @@
 //! Secrets that are planted everywhere and must be found nowhere: in logs, pages of metrics, the audit and the record of denials, lists, errors, stores on disk
 //! and snapshots, and command lines of processes.
 
-use crate::common::{Dev, Said};
+use crate::common::Dev;
 use crate::pages::get;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,11 +29,6 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 fn seen<'a>(canaries: &'a BTreeMap<&str, String>, content: &[u8]) -> Vec<&'a str> {
     let occurs = |canary: &String| content.windows(canary.len()).any(|part| part == canary.as_bytes());
     canaries.iter().filter(|(_, canary)| occurs(canary)).map(|(name, _)| *name).collect()
-}
-
-/// Nobody else's to read: others are refused as tokens.
-fn make_private(path: &str) {
-    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("private");
 }
 
 #[test]
@@ -66,11 +61,8 @@ fn secrets_that_are_planted_everywhere_are_found_nowhere() {
     );
 
     // Everything is used: rightly, and in ways that are refused.
-    let token = dev.file("service.token", &service);
-    make_private(&token);
-    let with = |args: &[&str], token: &str| -> Said {
-        dev.command(args).env("MUSTER_TOKEN_FILE", token).output().expect("muster").into()
-    };
+    let token = dev.private_file("service.token", &service);
+    let with = |args: &[&str], token: &str| dev.run_with(token, args);
     let value = dev.file("value", &canaries["a tenant's secret"]);
     dev.ok(&["secret", "put", "registry", "--tenant", "dev", "--from-file", &value]);
     let task = "test \"$TOKEN\" && echo hello";
@@ -78,9 +70,8 @@ fn secrets_that_are_planted_everywhere_are_found_nowhere() {
     let job = with(&submit, &token);
     assert_eq!(job.code, 0, "{}", job.err);
     dev.until(job.out.trim(), &["completed"]);
-    let wrong = dev.file("wrong.token", &service.replacen("mt1", "ms1", 1));
-    let cut = dev.file("cut.token", &service[..service.len() - 2]);
-    [&wrong, &cut].iter().for_each(|path| make_private(path));
+    let wrong = dev.private_file("wrong.token", &service.replacen("mt1", "ms1", 1));
+    let cut = dev.private_file("cut.token", &service[..service.len() - 2]);
     let out = dev.path("gpu-1").display().to_string();
     let id = dev.path("gpu-2").display().to_string();
     let mut said = vec![

@@ -116,6 +116,18 @@ impl Dev {
         path.display().to_string()
     }
 
+    /// Writes a token where nobody else reads it; its path.
+    pub(crate) fn private_file(&self, name: &str, token: &str) -> String {
+        let path = self.file(name, token);
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("a private file");
+        path
+    }
+
+    /// Runs a command with the token in this file.
+    pub(crate) fn run_with(&self, token: impl AsRef<Path>, args: &[&str]) -> Said {
+        self.command(args).env("MUSTER_TOKEN_FILE", token.as_ref()).output().expect("muster").into()
+    }
+
     /// The processes of the cluster.
     pub(crate) fn roles(&self) -> Vec<muster_cli::dev::file::RunningRole> {
         muster_cli::dev::file::DevFile::read(&self.path("dev/dev.json")).expect("dev.json").roles

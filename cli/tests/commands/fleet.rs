@@ -9,23 +9,18 @@ fn a_node_is_undrained_by_who_drained_it() {
     let data = dev.path("dev/control-1").display().to_string();
     let session = |user: &str| {
         let text = dev.ok(&["recover", "--data", &data, "--user", user]);
-        let path = dev.file(&format!("{user}.token"), &text);
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("private");
-        path
+        dev.private_file(&format!("{user}.token"), &text)
     };
     let (alice, bob) = (session("alice"), session("bob"));
-    let with = |token: &str, args: &[&str]| -> crate::common::Said {
-        dev.command(args).env("MUSTER_TOKEN_FILE", token).output().expect("muster").into()
-    };
     for (who, why) in [(&alice, "new cables"), (&bob, "new cards")] {
-        let said = with(who, &["drain", "node-0000", "--reason", why]);
+        let said = dev.run_with(who, &["drain", "node-0000", "--reason", why]);
         assert_eq!(said.code, 0, "{said:?}");
     }
     let shown = dev.ok(&["nodes"]);
     assert!(shown.contains("user:alice (new cables), user:bob (new cards)"), "{shown}");
     // Whoever runs this cluster has drained nothing.
     dev.refused(&["undrain", "node-0000"], 5, &["user:alice (new cables)", "--force"]);
-    let said = with(&alice, &["undrain", "node-0000"]);
+    let said = dev.run_with(&alice, &["undrain", "node-0000"]);
     assert!(said.out.contains("still drained by user:bob (new cards)"), "{said:?}");
     dev.ok(&["undrain", "--force", "node-0000"]);
     assert_eq!(dev.run(&["nodes", "-o", "json"]).json()[0]["state"], "ready");

@@ -3,7 +3,6 @@
 use crate::common::{Dev, Said};
 use crate::waiting::wait_for;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 /// What a task prints of the value of TOKEN without printing it.
@@ -77,29 +76,25 @@ fn secrets_are_made_by_admins_of_the_tenant_and_named_by_its_submitters() {
     dev.ok(&["tenants", "apply", "-f", &tenants]);
     let token = |service: &str, role: &str| {
         let text = dev.ok(&["token", "create", service, "--role", role, "--ttl", "1h"]);
-        let path = dev.file(&format!("{}.token", service.replace('/', "-")), &text);
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("private");
-        path
+        dev.private_file(&format!("{}.token", service.replace('/', "-")), &text)
     };
     let (admin, submitter, foreign) =
         (token("red/admin", "admin"), token("red/ci", "submitter"), token("blue/ci", "admin"));
     let value = dev.file("value", "s3cret");
-    let with = |token: &str, args: &[&str]| -> Said {
-        dev.command(args).env("MUSTER_TOKEN_FILE", token).output().expect("muster").into()
-    };
     let put = ["secret", "put", "key", "--tenant", "red", "--from-file", &value];
     let list = ["secret", "list", "--tenant", "red"];
-    assert_eq!(with(&submitter, &put).code, 5, "a submitter makes none");
-    let denied = with(&foreign, &put);
+    assert_eq!(dev.run_with(&submitter, &put).code, 5, "a submitter makes none");
+    let denied = dev.run_with(&foreign, &put);
     assert!(denied.code == 3 && denied.err.contains("tenant red does not exist"), "{denied:?}");
-    assert_eq!(with(&admin, &put).code, 0);
-    assert!(with(&submitter, &list).out.contains("key"), "a submitter sees names");
-    let denied = with(&foreign, &list);
+    assert_eq!(dev.run_with(&admin, &put).code, 0);
+    assert!(dev.run_with(&submitter, &list).out.contains("key"), "a submitter sees names");
+    let denied = dev.run_with(&foreign, &list);
     assert!(denied.code == 3 && denied.err.contains("tenant red does not exist"), "{denied:?}");
     // A name is that of the own tenant: another's secret is none.
-    let stolen = with(&foreign, &["submit", "--tenant", "blue", "--secret-env", "TOKEN=key", "--", "true"]);
+    let stolen = dev.run_with(&foreign, &["submit", "--tenant", "blue", "--secret-env", "TOKEN=key", "--", "true"]);
     assert!(stolen.code == 2 && stolen.err.contains("which tenant blue does not have"), "{stolen:?}");
-    let job = with(&submitter, &["submit", "--tenant", "red", "--secret-env", "TOKEN=key", "--", "sh", "-c", SHOW]);
+    let job =
+        dev.run_with(&submitter, &["submit", "--tenant", "red", "--secret-env", "TOKEN=key", "--", "sh", "-c", SHOW]);
     dev.until(job.out.trim(), &["completed"]);
     assert_eq!(dev.ok(&["logs", job.out.trim()]).trim(), sha256("s3cret"));
     // A value has a bound.

@@ -171,7 +171,7 @@ impl State {
         (nodes.len() > 1 && together && tasks().all(whole)).then_some(block.0)
     }
 
-    fn secrets_of(&self, job: &Job) -> BTreeMap<String, Option<Secret>> {
+    fn secret_env_of(&self, job: &Job) -> BTreeMap<String, Option<Secret>> {
         let secret = |name: &String| self.secrets.get(&Secret::id_of(job.tenant, name)).cloned();
         job.spec.secret_env.iter().map(|(variable, name)| (variable.clone(), secret(name))).collect()
     }
@@ -260,7 +260,7 @@ impl State {
             memory_limit_mib,
             imex_channel: self.imex_channel(held, minimum),
             secrets: match held.task_states[rank.0 as usize] {
-                TaskState::Pending if held.state == AllocationState::Active => self.secrets_of(job),
+                TaskState::Pending if held.state == AllocationState::Active => self.secret_env_of(job),
                 _ => BTreeMap::new(),
             },
         }

@@ -53,7 +53,7 @@ pub use growth_fault::GrowthFault;
 pub use index::Index;
 pub use leased_binding::LeasedBinding;
 pub use outcome::Done;
-pub use plan::plan;
+pub use plan::{drained_by, plan};
 pub use reason::Reason;
 pub use reject::Reject;
 pub use shape_fault::{RankFault, ReservationFault, ShapeFault};

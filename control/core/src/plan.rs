@@ -64,6 +64,7 @@ use crate::state::State;
 use muster_model::Change;
 
 pub(crate) use charge::charge_of;
+pub use nodes::drained_by;
 pub use windows::drain_name;
 
 /// Decides `command` at the entry's time `now_ms`: the changes it makes, in order, with its answer; or why it is refused.

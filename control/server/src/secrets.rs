@@ -150,15 +150,12 @@ impl Of<'_> {
 
 /// Gives a task that is to start its secrets, or says why they are missing: the task then waits.
 pub(crate) fn deliver(
-    host: &Host,
+    keys: &Result<Keys, SecretError>,
     cluster: u64,
     secrets: BTreeMap<String, Option<Secret>>,
     task: &mut v1::DesiredTask,
 ) {
-    if secrets.is_empty() {
-        return;
-    }
-    let opened = Keys::of(host).map_err(|error| error.to_string()).and_then(|keys| {
+    let opened = keys.as_ref().map_err(ToString::to_string).and_then(|keys| {
         let open = |(variable, secret): (String, Option<Secret>)| {
             let secret = secret.ok_or_else(|| format!("the secret of {variable} was removed"))?;
             Ok((variable, keys.open(cluster, &secret).map_err(|error| error.to_string())?))

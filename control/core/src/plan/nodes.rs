@@ -43,19 +43,19 @@ pub(super) fn set_drained(
                 return Err(Reject::Full { what, limit: DRAINED_BY_MAX as u64 });
             }
             by.insert(who, reason.to_owned());
-            NodeNotes { drain_reason: reasons(&by), drained_by: by, ..node.notes.clone() }
+            NodeNotes { drain_reason: drained_by(&by), drained_by: by, ..node.notes.clone() }
         }
         (false, who) => {
             match who.filter(|_| !force) {
                 None => by.clear(),
                 Some(who) if by.remove(&who).is_none() && !by.is_empty() => {
-                    let why = format!("{} drained it; have them undrain it, or use --force", reasons(&by));
+                    let why = format!("{} drained it; have them undrain it, or use --force", drained_by(&by));
                     return Err(Reject::InUse { what: "node".to_owned(), id: node.spec.name.clone(), why });
                 }
                 Some(_) => {}
             }
             let NodeNotes { agent, rival, cleared_gpus, links, lacks, .. } = node.notes.clone();
-            let drain_reason = reasons(&by);
+            let drain_reason = drained_by(&by);
             NodeNotes { agent, rival, cleared_gpus, links, lacks, drain_reason, drained_by: by, ..NodeNotes::default() }
         }
     };
@@ -67,8 +67,9 @@ pub(super) fn set_drained(
     Ok(Done::Ok)
 }
 
-/// Who has drained a node, and why.
-fn reasons(by: &BTreeMap<String, String>) -> String {
+/// Who has drained a node, and why, for people.
+#[must_use]
+pub fn drained_by(by: &BTreeMap<String, String>) -> String {
     let one = |(who, why): (&String, &String)| if why.is_empty() { who.clone() } else { format!("{who} ({why})") };
     by.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -37,7 +37,7 @@ pub(super) fn put(
         return Err(Reject::field("value", problem, format!("use at most {SECRET_BYTES_MAX}")));
     }
     let id = Secret::id_of(tenant, name);
-    if !state.secrets.contains_key(&id) && of(state, tenant).count() >= SECRETS_PER_TENANT_MAX {
+    if !state.secrets.contains_key(&id) && state.secrets_of(tenant).count() >= SECRETS_PER_TENANT_MAX {
         let limit = SECRETS_PER_TENANT_MAX as u64;
         return Err(Reject::Full { what: format!("the table of secrets of tenant {at}"), limit });
     }
@@ -65,7 +65,7 @@ pub(super) fn delete(draft: &mut Draft<'_>, at: &str, name: &str) -> Result<Done
 
 /// The tenant goes, with its secrets.
 pub(super) fn tenant_goes(draft: &mut Draft<'_>, tenant: TenantId) {
-    let ids: Vec<String> = of(draft.state, tenant).map(|secret| Secret::id_of(tenant, &secret.name)).collect();
+    let ids: Vec<String> = draft.state.secrets_of(tenant).map(|secret| Secret::id_of(tenant, &secret.name)).collect();
     for id in ids {
         draft.delete(Key::Secret(id));
     }
@@ -77,7 +77,7 @@ pub(super) fn check_named(state: &State, tenant: &Tenant, spec: &JobSpec) -> Res
         return Ok(());
     }
     level::field(state, level::ENROLMENT, "secret_env")?;
-    let known: BTreeSet<&str> = of(state, tenant.id).map(|secret| secret.name.as_str()).collect();
+    let known: BTreeSet<&str> = state.secrets_of(tenant.id).map(|secret| secret.name.as_str()).collect();
     let Some((_, name)) = spec.secret_env.iter().find(|(_, name)| !known.contains(name.as_str())) else {
         return Ok(());
     };
@@ -90,8 +90,11 @@ pub(super) fn check_named(state: &State, tenant: &Tenant, spec: &JobSpec) -> Res
     Err(FieldError::new("secret_env", problem, fix))
 }
 
-fn of(state: &State, tenant: TenantId) -> impl Iterator<Item = &Secret> {
-    // In the table the secrets of a tenant stand together, behind its number.
-    let from = Secret::id_of(tenant, "");
-    state.secrets.range(from..).map(|(_, secret)| secret).take_while(move |secret| secret.tenant == tenant)
+impl State {
+    /// The secrets of a tenant, in the order of their names.
+    pub fn secrets_of(&self, tenant: TenantId) -> impl Iterator<Item = &Secret> {
+        // Ids begin with the number of the tenant.
+        let from = Secret::id_of(tenant, "");
+        self.secrets.range(from..).map(|(_, secret)| secret).take_while(move |secret| secret.tenant == tenant)
+    }
 }

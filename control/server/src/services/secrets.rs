@@ -48,7 +48,7 @@ impl v1::secrets_server::Secrets for SecretsService {
         let (author, v1::ListSecretsRequest { tenant: at, consistency }) = auth::split(request);
         let look = |state: &State, revision, _: &Allowed| {
             let tenant = state.index().tenant_ids.get(at.as_str()).copied();
-            let own = state.secrets.values().filter(|secret| Some(secret.tenant) == tenant);
+            let own = tenant.into_iter().flat_map(|tenant| state.secrets_of(tenant));
             (tenant.is_some(), own.map(view).collect(), revision)
         };
         let ask = Ask { rpc: Rpc::SecretsList, about: About::Tenant(&at) };

@@ -25,6 +25,7 @@ use muster_model::{NodeHealth, Rpc, TaskState};
 use muster_proto::convert::{checkpoint_from_wire, clean_up_from_wire, proofs_from_wire, report_from_wire};
 use muster_proto::v1;
 use muster_runtime::timeline;
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -212,10 +213,15 @@ impl Session {
             })
             .map_err(|why| Over::Refused(why.to_owned()))?;
         let cluster = self.hub.cluster().unwrap_or_default();
+        // Read once, and only where a task has secrets.
+        let keys = OnceCell::new();
         let to_wire = |mut task: DesiredTask| {
             let secrets = std::mem::take(&mut task.secrets);
             let mut task = wire::desired_task(task);
-            secrets::deliver(&self.hub.host, cluster, secrets, &mut task);
+            if !secrets.is_empty() {
+                let keys = keys.get_or_init(|| secrets::Keys::of(&self.hub.host));
+                secrets::deliver(keys, cluster, secrets, &mut task);
+            }
             task
         };
         let tasks: Vec<v1::DesiredTask> = tasks.into_iter().map(to_wire).collect();

@@ -99,7 +99,7 @@ fn a_task_that_is_cut_off_dies_at_its_fence_with_or_without_its_agent() {
     }
 }
 
-/// Whoever looks at a machine writes down what is over by then; the agent must not sleep on.
+/// Whoever looks at a machine writes down which tasks are over. The agent must be woken all the same.
 #[test]
 fn an_end_that_somebody_else_sees_first_is_reported() {
     sim::run(2, async |world| {
