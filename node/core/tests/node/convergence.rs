@@ -114,11 +114,14 @@ proptest! {
             let stop = wanted.is_some_and(|wanted| wanted.stop.is_some());
             prop_assert!(!(stop && task.is_live()), "{key} should have stopped");
         }
-        // What did not start has a reason: another task has the device, or another attempt of its job is here.
-        for (key, wanted) in desired.tasks.iter().filter(|(key, _)| !node.tasks.contains_key(key)) {
+        // What did not start has a reason: another task has the device or waits for it before this one, or another attempt of its job is here.
+        let waiting: Vec<_> = desired.tasks.iter().filter(|(key, _)| !node.tasks.contains_key(key)).collect();
+        for (before, (key, wanted)) in waiting.iter().enumerate() {
             let held = wanted.spec.devices.iter().any(|hold| !live_holds(&node, hold.gpu).is_empty());
             let elsewhere = node.tasks.values().any(|task| task.is_live() && task.spec.job == wanted.spec.job);
-            prop_assert!(held || elsewhere, "{key} waits for nothing");
+            let needs = |gpu| wanted.spec.devices.iter().any(|hold| hold.gpu == gpu);
+            let behind = waiting[..before].iter().any(|(_, first)| first.spec.devices.iter().any(|hold| needs(hold.gpu)));
+            prop_assert!(held || elsewhere || behind, "{key} waits for nothing");
         }
         for (index, card) in node.cards.iter().enumerate() {
             let holds = live_holds(&node, index as u16);
