@@ -62,10 +62,10 @@ pub fn seconds(text: &str) -> Result<u64, UnitError> {
 /// `H:MM:SS` or `D-HH:MM:SS`, as Slurm writes them; `M:SS` too.
 fn clock_seconds(text: &str) -> Option<u64> {
     let (days, clock) = match text.split_once('-') {
-        Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
+        Some((days, clock)) => (whole_number(days)?, clock),
         None => (0, text),
     };
-    let parts: Vec<u64> = clock.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
+    let parts: Vec<u64> = clock.split(':').map(whole_number).collect::<Option<_>>()?;
     let (hours, minutes, rest) = match parts[..] {
         [h, m, s] => (h, m, s),
         [m, s] => (0, m, s),
@@ -74,7 +74,13 @@ fn clock_seconds(text: &str) -> Option<u64> {
     if minutes > 59 && parts.len() == 3 || rest > 59 {
         return None;
     }
-    days.checked_mul(86_400)?.checked_add(hours.checked_mul(3_600)?)?.checked_add(minutes * 60 + rest)
+    let whole = days.checked_mul(86_400)?.checked_add(hours.checked_mul(3_600)?)?;
+    whole.checked_add(minutes.checked_mul(60)?)?.checked_add(rest)
+}
+
+/// A number that is written with digits alone: no sign, as `+5` would be.
+pub(crate) fn whole_number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 /// MiB in `512Mi`, `80Gi`, `1Ti` and the same with `G`, `GB` or `GiB`: all are powers of 1,024, as in Slurm.
@@ -109,7 +115,7 @@ pub fn mebibytes(text: &str) -> Result<u64, UnitError> {
 pub fn milli_cpus(text: &str) -> Result<u64, UnitError> {
     let trimmed = text.trim();
     let parsed = match trimmed.strip_suffix('m') {
-        Some(milli) => milli.parse().ok(),
+        Some(milli) => whole_number(milli),
         None => decimal_times(trimmed, 1_000),
     };
     parsed.ok_or_else(|| UnitError::new(format!("{text:?} is not a number of CPUs"), "write 4, 0.5 or 500m"))
@@ -129,11 +135,11 @@ pub fn gpu_units(text: &str) -> Result<GpuUnits, UnitError> {
     };
     let trimmed = text.trim();
     if let Some(units) = trimmed.strip_suffix("units") {
-        return units.trim().parse().map(GpuUnits).map_err(|_| bad());
+        return whole_number(units.trim()).map(GpuUnits).ok_or_else(bad);
     }
     if let Some((above, below)) = trimmed.split_once('/') {
-        let above: u64 = above.trim().parse().map_err(|_| bad())?;
-        let below: u64 = below.trim().parse().map_err(|_| bad())?;
+        let above = whole_number(above.trim()).ok_or_else(bad)?;
+        let below = whole_number(below.trim()).ok_or_else(bad)?;
         let units = above.checked_mul(card).ok_or_else(bad)?;
         return if below > 0 && units % below == 0 { Ok(GpuUnits(units / below)) } else { Err(bad()) };
     }
@@ -146,9 +152,9 @@ fn decimal_times(number: &str, factor: u64) -> Option<u64> {
     if whole.is_empty() || fraction.len() > 9 || number.ends_with('.') {
         return None;
     }
-    let whole: u64 = whole.parse().ok()?;
+    let whole = whole_number(whole)?;
     let scale = 10_u64.pow(u32::try_from(fraction.len()).ok()?);
-    let part: u64 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    let part = if fraction.is_empty() { 0 } else { whole_number(fraction)? };
     let fraction_units = part.checked_mul(factor)?;
     if fraction_units % scale != 0 {
         return None;

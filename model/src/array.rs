@@ -5,6 +5,7 @@
 
 use crate::field_error::FieldError;
 use crate::ids::JobId;
+use crate::validate::clipped;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -17,6 +18,10 @@ pub const ARRAY_INDEX_MAX: u32 = 999_999;
 pub const ARRAY_RANGES_MAX: usize = ARRAY_TASKS_MAX as usize;
 /// Bytes of a written set of indices: so many ranges of single indices.
 pub const ARRAY_TEXT_BYTES_MAX: usize = 80_000;
+/// Indices of one text, those that it repeats counted each time: reading it takes a step for each.
+const ARRAY_WRITTEN_MAX: u64 = 10 * ARRAY_TASKS_MAX;
+/// Bytes of a text that an error repeats.
+const ARRAY_SHOWN_BYTES_MAX: usize = 64;
 
 /// A set of indices, as ranges that neither touch nor overlap, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -120,9 +125,20 @@ impl FromStr for IndexSet {
     /// `0-99`, `1,3,7-9`, `0-20:4` (every fourth).
     fn from_str(text: &str) -> Result<Self, FieldError> {
         let fix = "write indices such as 0-99, 1,3,7-9 or 0-20:4; at most 10,000, each at most 999,999";
-        let wrong = || FieldError::new("array", format!("{text:?} is no set of indices"), fix);
-        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|index| *index <= ARRAY_INDEX_MAX);
+        let wrong = || {
+            let shown = clipped(text.to_owned(), ARRAY_SHOWN_BYTES_MAX);
+            FieldError::new("array", format!("{shown:?} is no set of indices"), fix)
+        };
+        let number = |text: &str| {
+            let text = text.trim();
+            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            digits.then(|| text.parse::<u32>().ok())?.filter(|index| *index <= ARRAY_INDEX_MAX)
+        };
+        if text.len() > ARRAY_TEXT_BYTES_MAX {
+            return Err(wrong());
+        }
         let mut set = IndexSet::default();
+        let mut written = 0;
         for part in text.split(',') {
             let (range, step) = part.split_once(':').map_or((part, Some(1)), |(range, step)| (range, number(step)));
             let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -130,6 +146,10 @@ impl FromStr for IndexSet {
                 return Err(wrong());
             };
             if first > last || step == 0 || u64::from((last - first) / step) >= ARRAY_TASKS_MAX {
+                return Err(wrong());
+            }
+            written += u64::from((last - first) / step) + 1;
+            if written > ARRAY_WRITTEN_MAX {
                 return Err(wrong());
             }
             (first..=last).step_by(step as usize).for_each(|index| set.insert(index));
@@ -219,7 +239,21 @@ mod tests {
         check("0-9", "0-9");
         check("7,1,3,2", "1-3,7");
         check("0-20:4", "0,4,8,12,16,20");
-        for wrong in ["", "x", "3-1", "0-9:0", "0-1000000", "0-10000", "0-9999,20000"] {
+        check("0-9,0-9,5", "0-9");
+        let (repeated, long) = (["0-9999"; 11].join(","), " ".repeat(ARRAY_TEXT_BYTES_MAX) + "1");
+        for wrong in [
+            repeated.as_str(),
+            long.as_str(),
+            "+1",
+            "1-+3",
+            "",
+            "x",
+            "3-1",
+            "0-9:0",
+            "0-1000000",
+            "0-10000",
+            "0-9999,20000",
+        ] {
             assert!(wrong.parse::<IndexSet>().is_err(), "{wrong}");
         }
     }

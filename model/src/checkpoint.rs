@@ -28,8 +28,8 @@ pub struct Checkpoint {
 /// What is kept of a note: one line without control characters.
 #[must_use]
 pub fn note(text: &str) -> String {
-    let plain: String = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    clipped(plain, NOTE_BYTES_MAX)
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    clipped(plain.trim().to_owned(), NOTE_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -39,7 +39,8 @@ mod tests {
     #[test]
     fn a_note_is_one_short_line() {
         assert_eq!(note(" step 40\n"), "step 40");
-        assert_eq!(note("a\0b\nc\u{7f}"), "a b c ");
+        assert_eq!(note("a\0b\nc\u{7f}"), "a b c");
+        assert_eq!(note("\0 step 40 \u{1b}"), "step 40");
         assert_eq!(note(""), "");
         let long = note(&"\u{e9}".repeat(NOTE_BYTES_MAX));
         assert!(long.len() <= NOTE_BYTES_MAX && long.ends_with("..."), "{long}");

@@ -108,6 +108,31 @@ fn a_fault_names_its_place_and_the_fix() {
     check("device.model.size() > 2", 1, "device.model");
 }
 
+/// Shards read the text again: what is accepted and not readable would hide its job from them.
+#[test]
+fn the_deepest_selector_can_be_read_again() {
+    let one = r#"device.model == "h100""#;
+    let negated = |times: usize, inner: &str| "!".repeat(times) + inner;
+    let join = format!("({one} && !({one} || {one}))");
+    for text in [negated(bounds::DEPTH_MAX - 1, one), negated(9, one), negated(bounds::DEPTH_MAX - 4, &join)] {
+        let selector = read(&text);
+        assert_eq!(read(&selector.to_string()), selector, "{text} written as {selector}");
+    }
+}
+
+#[test]
+fn a_stored_selector_is_no_deeper_than_a_text_can_make_it() {
+    let deepest = read(&("!".repeat(bounds::DEPTH_MAX - 1) + r#"device.model == "h100""#));
+    let bytes = postcard::to_allocvec(&deepest).expect("encoded");
+    assert_eq!(postcard::from_bytes::<Selector>(&bytes).expect("decoded"), deepest);
+    // Its first byte is a negation: as many more as one likes.
+    for more in [1, 100_000] {
+        let deeper = [vec![bytes[0]; more], bytes.clone()].concat();
+        assert!(postcard::from_bytes::<Selector>(&deeper).is_err(), "{more} more");
+        assert_eq!(postcard::from_bytes::<Selector>(&bytes).expect("decoded"), deepest, "after a fault");
+    }
+}
+
 #[test]
 fn size_is_bounded_before_it_costs_anything() {
     let one = r#"device.model == "h100""#;

@@ -23,7 +23,7 @@ pub enum Stopped {
     /// Records were removed before they were exported.
     #[error(
         "records {from} to {through} of the audit were removed from the cluster before they were exported; to go on without them, begin with --from {}",
-        through + 1
+        through.saturating_add(1)
     )]
     Removed {
         /// The first of them.

@@ -4,7 +4,11 @@
 //! out.
 
 use crate::failure::Failure;
+use crate::units;
 use muster_model::bounds::JOIN_TOKEN_NAMES_MAX;
+
+/// Digits of the numbers in a range: names are no longer.
+const RANGE_DIGITS_MAX: usize = 64;
 
 /// Writes the names out.
 ///
@@ -34,7 +38,10 @@ fn expanded(pattern: &str) -> Result<Vec<String>, &'static str> {
         return Err("has two ranges");
     }
     let (first, last) = range.split_once('-').ok_or("has a range without '-'")?;
-    let number = |text: &str| text.parse::<u64>().map_err(|_| "has a range whose ends are no numbers");
+    if first.len() > RANGE_DIGITS_MAX {
+        return Err("has a range with too many digits");
+    }
+    let number = |text: &str| units::whole_number(text).ok_or("has a range whose ends are no numbers");
     let (from, to) = (number(first)?, number(last)?);
     if from > to {
         return Err("has a range that ends before it begins");
@@ -62,7 +69,18 @@ mod tests {
             expect(&["a", "gpu-08.rack", "gpu-09.rack", "gpu-10.rack", "gpu-11.rack"])
         );
         assert_eq!(of(&["n[1-3]"]), expect(&["n1", "n2", "n3"]));
-        for wrong in ["n[1-3", "n[3]", "n[a-b]", "n[3-1]", "n[1-2][3-4]", "n[0-99999999]"] {
+        let many_digits = format!("n[{}1-2]", "0".repeat(70_000));
+        for wrong in [
+            many_digits.as_str(),
+            "n[+1-3]",
+            "n[1-+3]",
+            "n[1-3",
+            "n[3]",
+            "n[a-b]",
+            "n[3-1]",
+            "n[1-2][3-4]",
+            "n[0-99999999]",
+        ] {
             assert!(of(&[wrong]).is_err(), "{wrong}");
         }
     }

@@ -86,10 +86,12 @@ fn depend(text: &str, wire: &mut v1::StartConditions) -> Result<(), FieldError> 
     };
     for job in jobs.split(':') {
         let (id, minutes) = job.split_once('+').map_or((job, None), |(id, minutes)| (id, Some(minutes)));
-        let job_id: u64 = id.trim().parse().map_err(|_| fault(format!("{job:?} is not a job id")))?;
+        let job_id = units::whole_number(id.trim()).ok_or_else(|| fault(format!("{job:?} is not a job id")))?;
         let minutes: u64 = match minutes {
             None => 0,
-            Some(text) => text.trim().parse().map_err(|_| fault(format!("{text:?} is no number of minutes")))?,
+            Some(text) => {
+                units::whole_number(text.trim()).ok_or_else(|| fault(format!("{text:?} is no number of minutes")))?
+            }
         };
         let delay_s = minutes.saturating_mul(60);
         wire.dependencies.push(v1::Dependency { kind: kind.trim().to_ascii_lowercase(), job_id, delay_s });
@@ -138,10 +140,10 @@ fn moment(text: &str, now: &Zoned) -> Option<u64> {
         return ms(now.timestamp());
     }
     if let Some(after) = text.strip_prefix("now+") {
-        let seconds = match after.parse::<u64>() {
+        let seconds = match units::whole_number(after) {
             // As Slurm has it: a bare number is seconds.
-            Ok(seconds) => seconds,
-            Err(_) => units::seconds(after).ok()?,
+            Some(seconds) => seconds,
+            None => units::seconds(after).ok()?,
         };
         return ms(now.timestamp())?.checked_add(seconds.checked_mul(1_000)?);
     }
@@ -176,7 +178,7 @@ mod tests {
         check("2026-12-01", "2026-12-01T00:00:00Z");
         check("2026-12-01T08:15", "2026-12-01T08:15:00Z");
         check("2026-12-01T08:15:00+02:00", "2026-12-01T06:15:00Z");
-        for wrong in ["", "soon", "now+", "25:00", "12"] {
+        for wrong in ["", "soon", "now+", "now++5", "25:00", "12"] {
             assert_eq!(at(wrong), None, "{wrong}");
         }
     }

@@ -114,7 +114,7 @@ impl Export {
         let unreadable = |source| ExportError::Unreadable { revision, source };
         if state {
             let Stage::Gathering { objects: gathered, whole } = &mut self.stage else {
-                return Err(ExportError::Gap { expected: self.at.0 + 1, got: revision });
+                return Err(ExportError::Gap { expected: self.at.0.saturating_add(1), got: revision });
             };
             for bytes in objects {
                 let object = copied::decode(&bytes).map_err(unreadable)?;
@@ -133,7 +133,7 @@ impl Export {
             // Nothing has happened since.
             return Ok(Vec::new());
         }
-        let expected = self.at.0 + 1;
+        let expected = self.at.0.saturating_add(1);
         if revision != expected || matches!(self.stage, Stage::Gathering { whole: false, .. }) {
             return Err(ExportError::Gap { expected, got: revision });
         }

@@ -3,13 +3,14 @@
 //! `device.model == "h100" && device.memory_mib >= 40000 && node.labels["tier"] in ["gold", "silver"]` is parsed once, where it enters
 //! (`parse.rs`), into comparisons joined by *and*, *or* and *not*. The tree is what is logged and evaluated. What must stay true: no
 //! loop, no call, no arithmetic, so evaluation takes one step per comparison and always ends; depth, comparisons and text are
-//! bounded; the text of a tree parses back to the same tree.
+//! bounded, also of a tree that is read from storage or a peer; the text of a tree parses back to the same tree.
 //!
 //! A full CEL has comprehensions and can run for minutes on 300 bytes; and it counts a missing map key as an error, where here a
 //! comparison with a label that a node does not have is simply not true.
 
 mod parse;
 mod show;
+mod stored;
 
 pub use parse::{BadSelector, bounds};
 
@@ -26,10 +27,10 @@ pub struct Selector(Expr);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum Expr {
     /// Every one of two or more.
-    All(Vec<Expr>),
+    All(#[serde(deserialize_with = "stored::one_level_down")] Vec<Expr>),
     /// At least one of two or more.
-    Any(Vec<Expr>),
-    Not(Box<Expr>),
+    Any(#[serde(deserialize_with = "stored::one_level_down")] Vec<Expr>),
+    Not(#[serde(deserialize_with = "stored::one_level_down")] Box<Expr>),
     /// The model is one of these.
     Model(Vec<GpuModel>),
     /// The card's memory in MiB.

@@ -14,6 +14,8 @@ impl Display for Expr {
         match self {
             Expr::All(parts) => joined(f, parts, " && "),
             Expr::Any(parts) => joined(f, parts, " || "),
+            // Each level of the text is a level of the tree, so what is within the bounds can be read again.
+            Expr::Not(part) if matches!(**part, Expr::Not(_)) => write!(f, "!{part}"),
             Expr::Not(part) => write!(f, "!({part})"),
             Expr::Model(models) => one_of(f, "device.model", models.iter().map(|model| quoted(model.facts().name))),
             Expr::Memory(order, limit) => write!(f, "device.memory_mib {order} {limit}"),

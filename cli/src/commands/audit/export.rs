@@ -69,7 +69,7 @@ fn begin(args: &Args, last: Option<Head>) -> Result<Progress, Failure> {
                 let problem = format!("is {from}, and the file ends with record {}", last.number);
                 return Err(Failure::field("from", problem, "a file has no gaps: begin a new one with --to"));
             }
-            let skipped = format!("records {} to {} are not exported", last.number + 1, from - 1);
+            let skipped = format!("records {} to {} are not exported", last.number.saturating_add(1), from - 1);
             note(&format!("{skipped}, since the export goes on with --from {from}"));
             Ok(Progress::from_record(from))
         }

@@ -46,7 +46,7 @@ async fn cluster(context: &Context) -> Result<(), Failure> {
         let reply = page(context, request.clone()).await?;
         for wire in reply.records {
             let record = record(wire)?;
-            if last.is_none() && record.number != reply.trimmed + 1 {
+            if last.is_none() && record.number != reply.trimmed.saturating_add(1) {
                 return Err(broken(record.number, "it is the first, and records before it are missing"));
             }
             last = Some(follow(last, &record)?);
@@ -113,7 +113,7 @@ fn file(path: &Path) -> Result<Verified, Failure> {
     let Some(last) = last else {
         return Err(Failure::Server { what: path.display().to_string(), why: "it has no records".to_owned() });
     };
-    let count = last.number - first + 1;
+    let count = (last.number - first).saturating_add(1);
     let mut text = format!("{count} records, each follows from the one before it; the last is {}", last.number);
     if first > 1 {
         text.push_str(&format!("\nthe file begins with record {first}, and what was before it is not checked"));
@@ -123,9 +123,10 @@ fn file(path: &Path) -> Result<Verified, Failure> {
 
 /// Whether the cluster has the same record under the same number.
 async fn against_cluster(context: &Context, last: Head) -> Result<(), Failure> {
-    let page = source::page(context, last.number - 1).await?;
+    let page = source::page(context, last.number.saturating_sub(1)).await?;
     if last.number <= page.removed {
-        let why = format!("it was removed from the cluster, which keeps records from {} on", page.removed + 1);
+        let why =
+            format!("it was removed from the cluster, which keeps records from {} on", page.removed.saturating_add(1));
         return Err(broken(last.number, &why));
     }
     let there = page.records.iter().find(|record| record.number == last.number);

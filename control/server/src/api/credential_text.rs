@@ -1,6 +1,6 @@
 //! What people, services and joining machines send to prove themselves: `ms1_17_<secret>_<checksum>`.
 //!
-//! What must stay true: what is of one kind is not taken for another; the text says what it is, so that a scanner finds one that was published; a text that was cut or mistyped is told from one that
+//! What must stay true: what is of one kind is not taken for another; a credential has one text; the text says what it is, so that a scanner finds one that was published; a text that was cut or mistyped is told from one that
 //! does not hold; the secret has 256 random bits.
 
 use muster_model::identity::CredentialKind;
@@ -58,7 +58,8 @@ fn read<'a>(text: &'a str, heads: &[&str]) -> Option<(u64, &'a str)> {
     let (head, id, secret) = (parts.next()?, parts.next()?, parts.next()?);
     let whole = parts.next().is_none() && secret.len() == SECRET_DIGITS;
     (whole && heads.contains(&head)).then_some(())?;
-    Some((id.parse().ok()?, secret))
+    let number: u64 = id.parse().ok()?;
+    (number.to_string() == id).then_some((number, secret))
 }
 
 #[cfg(test)]
@@ -74,6 +75,11 @@ mod tests {
             assert_eq!(parse(&text[..end]), None);
         }
         assert_eq!(parse(&text.replacen("mt1", "mt2", 1)), None);
+        // A list of texts that were published must find each that holds.
+        for other in ["017", "+17"] {
+            let body = format!("{TOKEN}_{other}_{secret}");
+            assert_eq!(parse(&format!("{body}_{:08x}", crc32fast::hash(body.as_bytes()))), None, "{other}");
+        }
         let join = join_text(17, &secret);
         assert_eq!((parse_join(&join), parse(&join), parse_join(&text)), (Some((17, secret.as_str())), None, None));
     }

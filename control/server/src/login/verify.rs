@@ -5,8 +5,8 @@
 
 use super::LoginConfig;
 use super::crypto::{self, ALGORITHMS};
-use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
-use jsonwebtoken::{DecodingKey, Header, Validation, decode, decode_header};
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::{AlgorithmFamily, DecodingKey, Header, Validation, decode, decode_header};
 use muster_model::Principal;
 use muster_model::bounds::ID_TOKEN_BYTES_MAX;
 use serde::Deserialize;
@@ -91,6 +91,10 @@ pub(super) fn verify(
     if !ALGORITHMS.contains(&header.alg) {
         return Err(refused(format!("its algorithm is {:?}, and only signatures with public keys count", header.alg)));
     }
+    // RFC 7515: a token that says that something must be understood is refused by whoever does not, and nothing of the kind is understood here.
+    if header.crit.is_some() {
+        return Err(refused("its header has crit, and nothing that it can name is understood here"));
+    }
     let key = key(keys, &header)?;
     let mut rules = Validation::new(header.alg);
     rules.set_issuer(&[&config.issuer]);
@@ -127,7 +131,20 @@ fn key(keys: &JwkSet, header: &Header) -> Result<DecodingKey, Refused> {
     if named.is_some_and(|named| named != format!("{:?}", header.alg)) {
         return Err(refused(format!("its key is not for {:?}", header.alg)));
     }
+    if !is_of_family(&key.algorithm, header.alg.family()) {
+        return Err(refused(format!("its key is of another kind than {:?}", header.alg)));
+    }
     DecodingKey::from_jwk(key).map_err(refused)
+}
+
+/// Whether a published key is a public key of this family of algorithms. A shared secret (`oct`) is none of any.
+fn is_of_family(key: &AlgorithmParameters, family: AlgorithmFamily) -> bool {
+    match key {
+        AlgorithmParameters::EllipticCurve(_) => family == AlgorithmFamily::Ec,
+        AlgorithmParameters::RSA(_) => family == AlgorithmFamily::Rsa,
+        AlgorithmParameters::OctetKeyPair(_) => family == AlgorithmFamily::Ed,
+        _ => false,
+    }
 }
 
 fn in_time(claims: &Claims, now_ms: u64) -> Result<(), Refused> {
@@ -192,7 +209,7 @@ pub(super) mod tests {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use futures::FutureExt;
     use ring::rand::SystemRandom;
-    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+    use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
     use serde_json::json;
     use std::sync::Arc;
 
@@ -322,6 +339,10 @@ pub(super) mod tests {
             ("the public key as a secret", forged),
             ("another algorithm", headed(json!({"alg": "RS256", "kid": "k1"}))),
             ("another header", headed(json!({"alg": "ES256", "kid": "k1", "x": 1}))),
+            (
+                "a header that must be understood",
+                provider.token(&json!({"alg": "ES256", "kid": "k1", "crit": ["exp"], "exp": 1}), &claims()),
+            ),
             ("an unknown key", provider.token(&json!({"alg": "ES256", "kid": "k2"}), &claims())),
             ("another's key", Provider::new().token(&header(), &claims())),
             ("cut", good[..good.len() - 4].to_owned()),
@@ -332,5 +353,26 @@ pub(super) mod tests {
         ] {
             assert!(judge(&provider, &token).is_err(), "{what}");
         }
+    }
+
+    /// A secret that a provider publishes by mistake is known to all, so what is signed for it proves nobody.
+    #[test]
+    fn a_published_secret_is_no_public_key() {
+        let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("a key");
+        let public = encoded(key.public_key().as_ref());
+        let signed = format!(
+            "{}.{}",
+            encoded(json!({"alg": "EdDSA", "kid": "k1"}).to_string().as_bytes()),
+            encoded(claims().to_string().as_bytes())
+        );
+        let token = format!("{signed}.{}", encoded(key.sign(signed.as_bytes()).as_ref()));
+        let judged = |key: Value| {
+            let keys: JwkSet = serde_json::from_value(json!({ "keys": [key] })).expect("a key set");
+            let fetch: Fetch = Arc::new(|_| async { Err(String::new()) }.boxed());
+            verify(&config("https://idp", fetch), &keys, &token, "n1", NOW_MS)
+        };
+        judged(json!({"kty": "OKP", "crv": "Ed25519", "x": public, "kid": "k1"})).expect("a public key");
+        let refused = judged(json!({"kty": "oct", "k": public, "kid": "k1"})).expect_err("a secret").to_string();
+        assert!(refused.contains("another kind"), "{refused}");
     }
 }
