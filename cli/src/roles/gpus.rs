@@ -6,6 +6,7 @@ use crate::args::roles::{GpuKind, Node as Args};
 use crate::spec::node::SimulatedNode;
 use anyhow::Context;
 use fnv::FnvHasher;
+use muster_agent::Driver;
 use muster_agent::gpu::GpuBackend;
 use muster_agent::gpu::nvml::{NvmlConfig, NvmlGpus};
 use muster_agent::gpu::sim::SimGpus;
@@ -24,6 +25,8 @@ pub(super) struct Cards {
     pub(super) listed: Vec<Gpu>,
     /// The version of the driver.
     pub(super) driver: String,
+    /// The driver where it is a real one, or its double: a simulated one serves every CUDA.
+    pub(super) serves: Option<Driver>,
     /// Where faults of the cards are told.
     pub(super) kernel_log: Option<PathBuf>,
     /// Where the driver is installed, for tasks in container images.
@@ -46,7 +49,7 @@ pub(super) async fn open(
             let listed = host.cards();
             let backend = Arc::new(SimGpus::open(listed.clone(), boot_id, Some(machine.files.clone()))?);
             let (driver, kernel_log) = (host.driver.clone(), simulated_log(args, data)?);
-            return Ok(Cards { backend, listed, driver, kernel_log, driver_root: None });
+            return Ok(Cards { backend, listed, driver, serves: None, kernel_log, driver_root: None });
         }
         GpuKind::Nvml => NvmlConfig {
             library: args.nvml_library.clone(),
@@ -65,10 +68,10 @@ pub(super) async fn open(
     };
     let driver_root = Some(nvml.driver_root.clone());
     let backend = NvmlGpus::open(machine.clone(), nvml, boot_id)?;
-    let driver =
-        backend.host().await.context("asking NVIDIA's driver for its version (--gpus nvml, --nvml-library)")?.driver;
+    let told = backend.host().await.context("asking NVIDIA's driver for its version (--gpus nvml, --nvml-library)")?;
+    let (driver, serves) = (told.version.clone(), Some(told));
     let kernel_log = Some(args.kernel_log.clone().unwrap_or(kernel_log));
-    Ok(Cards { backend: Arc::new(backend), listed: Vec::new(), driver, kernel_log, driver_root })
+    Ok(Cards { backend: Arc::new(backend), listed: Vec::new(), driver, serves, kernel_log, driver_root })
 }
 
 fn helper() -> anyhow::Result<Vec<OsString>> {

@@ -157,7 +157,8 @@ async fn start(
         let images = ImagesConfig { skopeo: args.isolation.skopeo.clone(), driver_root, ..ImagesConfig::default() };
         let driver_params = cards.driver_root.as_ref().map(|root| root.join(DRIVER_PARAMS));
         let isolation = isolation.config.map(|config| IsolationConfig { driver_params, ..config });
-        let config = ProcessConfig { reaps_orphans: true, isolation, images, ..config };
+        let driver = cards.serves.clone();
+        let config = ProcessConfig { reaps_orphans: true, isolation, images, driver, ..config };
         Arc::new(ProcessExecutor::new(config))
     };
     write_cdi(&data, &cards).await;

@@ -12,6 +12,7 @@
 
 pub mod card;
 pub mod clean;
+pub mod driver_need;
 pub mod env;
 pub mod fence;
 pub mod health;
@@ -29,6 +30,7 @@ pub mod users;
 
 pub use card::{CardObserved, CardSetting, CardStep, CardWork};
 pub use clean::CleanUps;
+pub use driver_need::Driver;
 pub use env::DeviceNames;
 pub use fence::Leases;
 pub use mps::{MpsLimits, MpsSetting, MpsStart};

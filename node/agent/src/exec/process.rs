@@ -334,6 +334,9 @@ impl Executor for ProcessExecutor {
         if !self.0.enter(spec.clone(), launch.node_epoch, Phase::Starting, deadline_ns) {
             return;
         }
+        if let Some(reason) = self.0.driver_lacks(&spec, None) {
+            return self.0.cannot_start(spec.key, reason);
+        }
         if spec.image.is_some() || !spec.mounts.is_empty() {
             host.spawn(self.0.clone().prepare_and_run(launch));
             return;

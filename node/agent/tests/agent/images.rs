@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use muster_agent::exec::process::ProcessConfig;
 use muster_agent::exec::{DeviceNode, Executor, Stream};
 use muster_model::{DeviceHold, HoldMode, Mount, TaskImage, TaskMount, TaskState};
-use muster_node_core::{Phase, TaskSpec};
+use muster_node_core::{Driver, Phase, TaskSpec};
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -379,6 +379,36 @@ async fn a_node_without_skopeo_says_so_and_a_registry_that_does_not_answer_is_gi
     let bench = site.open_with(impatient).await;
     let (reason, by_node) = refused(&bench, in_image(2, &of_registry("one"), ":")).await;
     assert!(by_node && reason.contains("did not deliver it"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_task_that_needs_a_newer_cuda_is_refused_with_the_driver_that_is_too_old() {
+    let Some(site) = full_site() else { return };
+    let old = |config: &mut ProcessConfig| {
+        config.driver = Some(Driver { version: "535.104.05".to_owned(), cuda: "12.2".to_owned() });
+    };
+    let bench = site.open_with(old).await;
+    let root = site.path("packed");
+    root_at(&root);
+    let config = serde_json::json!({ "Env": ["PATH=/bin", "NVIDIA_REQUIRE_CUDA=cuda>=12.4"] });
+    layout_at(&site.path("layouts/new"), &[packed(&root)], &config);
+    let at = site.path("layouts/new");
+    let image = TaskImage { image: format!("oci:{}", at.display()), below: site.path("layouts").display().to_string() };
+    let with = |id, env: &[(&str, &str)]| {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let devices = vec![DeviceHold { gpu: 0, mode: HoldMode::Whole }];
+        TaskSpec { env, devices, ..in_image(id, &image, "echo it runs") }
+    };
+    let (reason, by_node) = refused(&bench, with(1, &[])).await;
+    assert!(by_node && reason.contains("CUDA 12.2") && reason.contains("cuda>=12.4"), "{reason}");
+    // What the job says counts before what the image says, and a job without an image is asked too.
+    assert_eq!(said(&bench, with(2, &[("NVIDIA_REQUIRE_CUDA", "cuda>=12.0")])).await, "it runs\n");
+    assert_eq!(said(&bench, with(3, &[("NVIDIA_DISABLE_REQUIRE", "true")])).await, "it runs\n");
+    let plain = TaskSpec { image: None, ..with(4, &[("NVIDIA_REQUIRE_CUDA", "cuda>=13.0")]) };
+    let (reason, by_node) = refused(&bench, plain).await;
+    assert!(by_node && reason.contains("cuda>=13.0"), "{reason}");
+    let no_gpu = TaskSpec { devices: Vec::new(), ..with(5, &[]) };
+    assert_eq!(said(&bench, no_gpu).await, "it runs\n");
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ fn checks() -> Vec<Check> {
         check!(true, "the driver and CUDA have versions", |gpus| {
             let host = words(gpus.host().await)?;
             let numbers = |text: &str| text.split('.').all(|part| part.parse::<u32>().is_ok());
-            ensure(numbers(&host.driver) && numbers(&host.cuda) && host.driver.matches('.').count() >= 1, host)
+            ensure(numbers(&host.version) && numbers(&host.cuda) && host.version.matches('.').count() >= 1, host)
         }),
         check!(true, "every card has a UUID of its own, a known model, and its memory", |gpus| {
             let cards = words(gpus.cards().await)?;

@@ -20,7 +20,7 @@ async fn cards_are_what_the_double_says() {
     assert_eq!(cards.iter().map(|card| card.numa).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 1, 1, 1]);
     assert!(cards.iter().all(|card| card.withheld.is_none()));
     let versions = gpus.host().await.unwrap();
-    assert_eq!((versions.driver.as_str(), versions.cuda.as_str()), ("580.95.05", "13.0"));
+    assert_eq!((versions.version.as_str(), versions.cuda.as_str()), ("580.95.05", "13.0"));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 use crate::image::ImagesConfig;
 use crate::shim_command::ShimCommand;
 use crate::task_folder::record::Cgroup;
-use muster_node_core::TaskUsers;
+use muster_node_core::{Driver, TaskUsers};
 use std::path::PathBuf;
 
 /// Where tasks are kept and within what bounds.
@@ -30,6 +30,8 @@ pub struct ProcessConfig {
     pub isolation: Option<IsolationConfig>,
     /// How container images are prepared.
     pub images: ImagesConfig,
+    /// The driver of the node's GPUs, where it is known.
+    pub driver: Option<Driver>,
 }
 
 /// How tasks of a node are isolated. Usually: without another user, files to write and control groups.
@@ -79,6 +81,7 @@ impl ProcessConfig {
             reaps_orphans: false,
             isolation: None,
             images: ImagesConfig::default(),
+            driver: None,
         }
     }
 }

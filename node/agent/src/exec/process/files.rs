@@ -82,6 +82,13 @@ impl Inner {
         self.over(key, &ExitRecord { end, started_ns: None, ended_ns: self.now_ns(), dropped_bytes: 0 });
     }
 
+    /// Why the node's driver cannot serve a task, by what its job and its image say. What the job says counts before the image.
+    pub(super) fn driver_lacks(&self, spec: &TaskSpec, image: Option<&OfImage>) -> Option<String> {
+        let driver = self.config.driver.as_ref().filter(|_| !spec.devices.is_empty())?;
+        let of_image = image.iter().flat_map(|image| &image.env).filter(|(name, _)| !spec.env.contains_key(*name));
+        driver.lacks(spec.env.iter().chain(of_image).map(|(name, value)| (name.as_str(), value.as_str())))
+    }
+
     async fn files(&self, spec: &TaskSpec) -> Result<Files, NoFiles> {
         let isolates = self.config.isolation.as_ref().is_some_and(|isolation| isolation.users != TaskUsers::Agent);
         if !isolates {
@@ -99,6 +106,9 @@ impl Inner {
         if spec.command.is_empty() && ready.of_image.command.is_empty() {
             let reason = format!("image {} names no program, and the job gives no command: add one", image.image);
             return Err(NoFiles { reason, by_node: false });
+        }
+        if let Some(reason) = self.driver_lacks(spec, Some(&ready.of_image)) {
+            return Err(NoFiles { reason: format!("image {}: {reason}", image.image), by_node: true });
         }
         let config = self.images.config();
         files.root = Some(ImageRoot { at: ready.at.clone(), upper_bytes_max: config.upper_bytes_max });

@@ -42,7 +42,7 @@ use muster_model::node::Gpu;
 use muster_model::node_links::NodeLinks;
 use muster_node_core::health::{HealthEvent, Instance, PciAddress, RecoveryAction, Xid, XidEvent};
 use muster_node_core::slices::SliceUse;
-use muster_node_core::{CardStep, MpsLimits};
+use muster_node_core::{CardStep, Driver, MpsLimits};
 use muster_runtime::Host as Machine;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -80,15 +80,6 @@ pub struct NvmlConfig {
     pub pipes: PathBuf,
     /// What `/sys` is below: `/`, but in tests.
     pub driver_root: PathBuf,
-}
-
-/// The driver of a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
-    /// Its version, such as `580.95.05`.
-    pub driver: String,
-    /// The newest CUDA that it serves, such as `13.0`.
-    pub cuda: String,
 }
 
 /// The cards of a host with NVIDIA's driver.
@@ -170,11 +161,11 @@ impl NvmlGpus {
     ///
     /// # Errors
     /// The helper does not start: there is no driver, or no card.
-    pub async fn host(&self) -> Result<Host, GpuError> {
+    pub async fn host(&self) -> Result<Driver, GpuError> {
         let versions = self.inner.link.versions().await;
         let versions = versions.map_err(|error| GpuError::Host { why: error.to_string() })?;
         let cuda = format!("{}.{}", versions.cuda / 1_000, versions.cuda % 1_000 / 10);
-        Ok(Host { driver: versions.driver, cuda })
+        Ok(Driver { version: versions.driver, cuda })
     }
 
     /// What the driver wants to be done about a card.
