@@ -82,6 +82,9 @@ pub struct Control {
     /// Keep at most this many finished jobs, at least 1000; those that ended first are deleted first
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
     pub keep_jobs_max: u64,
+    /// Keep records of the audit for this time, at least 1d; use the same value on all control nodes
+    #[arg(long, value_name = "TIME", default_value = "400d", value_parser = duration)]
+    pub keep_audit: Seconds,
     /// Longest round-trip time between two control nodes, in milliseconds, 0 to 500; election timeouts and deadlines grow with it. Use the
     /// same value on all control nodes
     #[arg(long, value_name = "MS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=500))]

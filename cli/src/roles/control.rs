@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Whoever waits for a job, or looks after a failure, asks how it ended within the hour.
 const KEEP_JOBS_S_MIN: u64 = 3_600;
+/// An export that runs once a day misses nothing.
+const KEEP_AUDIT_S_MIN: u64 = 24 * 3_600;
 
 /// Runs until it is told to stop, or its disk fails.
 ///
@@ -39,6 +41,10 @@ pub fn run(args: &Control) -> Result<(), Failure> {
         let problem = format!("is {} s", args.keep_jobs.0);
         return Err(Failure::field("keep-jobs", problem, "use 1h or more: clients read how a job ended after its end"));
     }
+    if args.keep_audit.0 < KEEP_AUDIT_S_MIN {
+        let problem = format!("is {} s", args.keep_audit.0);
+        return Err(Failure::field("keep-audit", problem, "use 1d or more, and export the audit before it is removed"));
+    }
     // Before anything runs: a wrong file is said at once.
     let login = args.oidc.as_deref().map(oidc::read).transpose()?;
     roles::run(&args.common, || serve(args, login))
@@ -51,7 +57,11 @@ async fn serve(args: &Control, login: Option<LoginConfig>) -> anyhow::Result<()>
     let host = real::identified_host(format!("control-{}", args.id), &args.data, round_trip, identity);
     let machines = args.listen_machines.clone();
     let advertise = args.advertise.clone().or_else(|| machines.clone()).unwrap_or_else(|| args.listen.clone());
-    let history = HistoryConfig { keep_ms: args.keep_jobs.0.saturating_mul(1_000), keep_max: args.keep_jobs_max };
+    let history = HistoryConfig {
+        keep_ms: args.keep_jobs.0.saturating_mul(1_000),
+        keep_max: args.keep_jobs_max,
+        keep_audit_ms: args.keep_audit.0.saturating_mul(1_000),
+    };
     let usual = ControlConfig::new(args.id, advertise);
     let consensus = usual.consensus.clone().far(args.wan_rtt);
     let config = ControlConfig { listen: args.listen.clone(), machines, history, consensus, login, ..usual };

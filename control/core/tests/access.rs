@@ -312,6 +312,68 @@ fn sl3_no_one_grants_more_than_they_hold() {
     }
 }
 
+/// A token of `a/ci` that is admin there, made by `author`.
+fn token(state: &mut State, author: Author) -> Result<Author, Reject> {
+    let principal = Principal::Service("a/ci".to_owned());
+    let command = Command::PutCredential {
+        kind: CredentialKind::Token,
+        principal: principal.clone(),
+        groups: Vec::new(),
+        secret_sha256: [8; 32],
+        ttl_ms: HOUR_MS,
+        scope: Some((Role::Admin, "a".to_owned())),
+        from: Vec::new(),
+        note: String::new(),
+    };
+    match done(state, command.by(author))? {
+        Done::Numbered { id } => Ok(Author { principal, credential: Some(id), ..Author::default() }),
+        other => panic!("a token was answered {other:?}"),
+    }
+}
+
+/// SL3 for services: a role on the fleet that root gives to a service is one of its tokens, and nobody else can make one of those.
+#[test]
+fn sl3_a_service_has_the_roles_on_the_fleet_that_root_gives_it_and_only_root_makes_its_tokens_then() {
+    let (_, mut world) = worlds(1).next().expect("a world");
+    let root = session(&mut world.state, "root", &[]);
+    let admin = session(&mut world.state, "new", &[]);
+    grant(&mut world.state, Subject::User("new".to_owned()), Role::Admin, Some("a")).expect("a right");
+    let service = Subject::Service("a/ci".to_owned());
+    let query = Ask { rpc: Rpc::AuditDenials, about: About::Nothing };
+    let before = token(&mut world.state, admin.clone()).expect("the admin of its tenant makes it");
+    let drain = Ask { rpc: Rpc::FleetSetDrained, about: About::Nothing };
+    assert!(world.asks(&before, &query).is_err() && world.asks(&before, &drain).is_err());
+
+    let on_tenant = grant(&mut world.state, service.clone(), Role::Submitter, Some("e"));
+    assert!(matches!(on_tenant, Err(Reject::Invalid(_))), "a role without effect: {on_tenant:?}");
+    grant(&mut world.state, service, Role::Auditor, None).expect("root gives it");
+    assert!(world.asks(&before, &query).is_ok() && world.asks(&before, &drain).is_err());
+    // Its role on its tenant is what it was, and reaches no other.
+    assert!(
+        world
+            .asks(
+                &before,
+                &Ask { rpc: Rpc::AuthCreateToken, about: About::Right { role: Role::Admin, at: Some("a/b") } }
+            )
+            .is_ok()
+    );
+    assert!(
+        world
+            .asks(
+                &before,
+                &Ask { rpc: Rpc::AuthCreateToken, about: About::Right { role: Role::Viewer, at: Some("e") } }
+            )
+            .is_err()
+    );
+
+    for giver in [admin, before] {
+        let refused = token(&mut world.state, giver).expect_err("it would give more than it has");
+        assert!(refused.to_string().contains("role on the fleet"), "{refused}");
+    }
+    let second = token(&mut world.state, root).expect("root gives it");
+    assert!(world.asks(&second, &query).is_ok());
+}
+
 /// SL5: after a revocation nothing that is asked with the credential succeeds.
 #[test]
 fn sl5_a_revoked_or_expired_session_does_nothing() {

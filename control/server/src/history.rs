@@ -1,26 +1,31 @@
-//! How long finished jobs are kept, and which of them are due to be forgotten.
+//! How long finished jobs and records of the audit are kept, and which of them are due to be forgotten.
 //!
-//! The leader looks on its own disk, which holds what every replica's holds, and names the jobs in a command. What must stay true: the
+//! The leader looks on its own disk, which holds what every replica's holds, and names them in a command. What must stay true: the
 //! look is bounded; nothing is forgotten here, only proposed.
 
 use crate::consensus::Consensus;
 use muster_control_core::Command;
-use muster_control_core::bounds::FORGET_MAX;
+use muster_control_core::bounds::{AUDIT_TRIM_MAX, FORGET_MAX};
 use muster_model::object::FinishedJob;
 use muster_runtime::DiskError;
 
-/// How long finished jobs are kept. The leader's settings count: give all control nodes the same.
+/// A day.
+const DAY_MS: u64 = 24 * 3_600 * 1_000;
+
+/// How long finished jobs and records of the audit are kept. The leader's settings count: give all control nodes the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryConfig {
-    /// At least so long after their end, while there are no more than `keep_max`. A month: what was run since the last report.
+    /// Jobs at least so long after their end, while there are no more than `keep_max`. A month: what was run since the last report.
     pub keep_ms: u64,
     /// And no more than so many, the last to end. A month of 30,000 a day, in about a gigabyte.
     pub keep_max: u64,
+    /// Records of the audit at least so long. More than a year: the auditors of the last one may ask.
+    pub keep_audit_ms: u64,
 }
 
 impl Default for HistoryConfig {
     fn default() -> Self {
-        HistoryConfig { keep_ms: 30 * 24 * 3_600 * 1_000, keep_max: 1_000_000 }
+        HistoryConfig { keep_ms: 30 * DAY_MS, keep_max: 1_000_000, keep_audit_ms: 400 * DAY_MS }
     }
 }
 
@@ -52,6 +57,26 @@ impl HistoryConfig {
         let Some(last) = jobs.last().copied() else { return Ok(None) };
         let more = jobs.len() == FORGET_MAX;
         Ok(Some(Due { command: Command::ForgetFinished { forgotten, jobs }, last, more }))
+    }
+
+    /// Removes the records of the audit that are due, the oldest first. Removing is itself a record, so it waits until a day's records (a tenth of the time
+    /// that they are kept, if that is less) can be removed together; so many a time that the command stays small.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub(crate) fn audit_due(&self, consensus: &Consensus) -> Result<Option<Command>, DiskError> {
+        let (newest, removed) = consensus.read(|state, _| (state.meta.audited, state.meta.audit_trimmed));
+        let before_ms = consensus.now_ms().saturating_sub(self.keep_audit_ms);
+        let slack_ms = DAY_MS.min(self.keep_audit_ms / 10);
+        let records = |limit| consensus.audit_records(Some(removed.saturating_add(1)), false, limit);
+        let oldest = records(1)?.into_iter().next();
+        if oldest.is_none_or(|oldest| oldest.at_ms >= before_ms.saturating_sub(slack_ms)) {
+            return Ok(None);
+        }
+        let old = records(AUDIT_TRIM_MAX as usize)?.into_iter().take_while(|record| record.at_ms < before_ms);
+        // The last of all stays: the next one follows from it.
+        let last = old.map(|record| record.number).take_while(|number| *number < newest).last();
+        Ok(last.map(|through| Command::TrimAudit { through }))
     }
 }
 

@@ -82,6 +82,8 @@ pub enum About<'a> {
         /// On which tenant, by path; `None`: the root of the tree, or the fleet.
         at: Option<&'a str>,
     },
+    /// A service for which a token is made.
+    Service(&'a Principal),
     /// A grant that exists.
     Grant(u64),
     /// A session or token that exists.
@@ -181,9 +183,8 @@ impl<'a> Asks<'a> {
             | Command::RecordBypass { cell, epoch, .. } => leased(cell, epoch),
             Command::PutGrant { role, at, .. } => one(Rpc::AuthGrant, A::Right { role: *role, at: at.as_deref() }),
             Command::RevokeGrant { id } => one(Rpc::AuthRevokeGrant, A::Grant(*id)),
-            Command::PutCredential { kind: CredentialKind::Token, scope, .. } => {
-                let right = scope.as_ref().map(|(role, at)| A::Right { role: *role, at: Some(at) });
-                one(Rpc::AuthCreateToken, right.unwrap_or(A::WholeTree))
+            Command::PutCredential { kind: CredentialKind::Token, principal, scope, .. } => {
+                Asks::of_token(principal, scope.as_ref())
             }
             // The control node that has checked the login vouches for it.
             Command::PutCredential { kind: CredentialKind::Session, .. } => Asks::OfMembers,
@@ -211,6 +212,13 @@ impl<'a> Asks<'a> {
             | Command::DecideDue
             | Command::Authored { .. } => Asks::OfSystem,
         }
+    }
+
+    /// The same for a token of a service.
+    fn of_token(service: &'a Principal, scope: Option<&'a (Role, String)>) -> Self {
+        let right = scope.map(|(role, at)| About::Right { role: *role, at: Some(at) });
+        let ask = |about| Ask { rpc: Rpc::AuthCreateToken, about };
+        Asks::All(vec![ask(right.unwrap_or(About::WholeTree)), ask(About::Service(service))])
     }
 
     /// The same for secrets of the tenant at this path.

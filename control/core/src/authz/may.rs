@@ -6,7 +6,7 @@ use super::rights::Rights;
 use super::table::{Rule, rule};
 use super::{About, Ask, Denied};
 use crate::state::State;
-use muster_model::identity::MachineRole;
+use muster_model::identity::{MachineRole, Subject};
 use muster_model::ids::{JobId, TenantId};
 use muster_model::object::Number;
 use muster_model::{Principal, Role, Rpc, Tenant};
@@ -175,6 +175,7 @@ impl Judge<'_> {
         match about {
             About::Nothing => Ok(()),
             About::Right { role, at } => self.gives(*role, at.map(|path| self.tenant(path).ok_or(path))),
+            About::Service(service) => self.speaks_for(service),
             About::Grant(id) => match self.state.grants.get(&Number(*id)) {
                 Some(grant)
                     if self.rights.is_root()
@@ -194,6 +195,16 @@ impl Judge<'_> {
             },
             _ => self.need(self.rights.is_root(), "admin of the root of the tree"),
         }
+    }
+
+    /// A token of a service has the service's roles on the fleet too, so only root, who gives those, may make one.
+    fn speaks_for(&self, service: &Principal) -> Result<(), Denied> {
+        let grants = Subject::of(service).map(|subject| self.rights.grants_to(subject));
+        let on_fleet = grants.into_iter().flatten().any(|grant| !grant.role.is_on_tenants());
+        self.need(
+            !on_fleet || self.rights.is_root(),
+            &format!("admin of the root of the tree, since {service} has a role on the fleet"),
+        )
     }
 
     /// Nobody gives more than they have (law SL3).

@@ -1,7 +1,7 @@
 //! What a caller has the right to, at a time.
 //!
-//! What must stay true: only credentials and identities that hold at that time give rights; a token gives its scope and nothing else; a role on a tenant
-//! reaches the tenants below it and no others.
+//! What must stay true: only credentials and identities that hold at that time give rights; a token gives its scope, the roles on the
+//! fleet that its service was given, and nothing else; a role on a tenant reaches the tenants below it and no others.
 
 use super::{Denied, Visibility, machines};
 use crate::state::State;
@@ -16,7 +16,7 @@ pub struct Rights<'a> {
     principal: Principal,
     now_ms: u64,
     grants: Vec<&'a Grant>,
-    /// Of a token: all that it may.
+    /// Of a token: all that it may on tenants.
     scope: Option<(Role, TenantId)>,
 }
 
@@ -41,14 +41,13 @@ impl<'a> Rights<'a> {
             Principal::User(_) | Principal::Service(_) => {
                 let credential = credential(state, now_ms, author)?;
                 rights.scope = credential.scope;
-                if rights.scope.is_none() {
-                    let own = Subject::of(&author.principal);
-                    let groups = credential.groups.iter().map(|group| Subject::Group(group.clone()));
-                    for subject in own.into_iter().chain(groups) {
-                        let of = state.index().access.grants_of(&subject);
-                        let of = of.filter_map(|id| state.grants.get(&Number(id)));
-                        rights.grants.extend(of.filter(|grant| grant.holds_at(now_ms)));
-                    }
+                let is_token = rights.scope.is_some();
+                let own = Subject::of(&author.principal);
+                let groups = credential.groups.iter().map(|group| Subject::Group(group.clone()));
+                for subject in own.into_iter().chain(groups) {
+                    let counts = |grant: &&Grant| !(is_token && grant.role.is_on_tenants());
+                    let of: Vec<&Grant> = rights.grants_to(subject).filter(counts).collect();
+                    rights.grants.extend(of);
                 }
                 Ok(rights)
             }
@@ -58,6 +57,13 @@ impl<'a> Rights<'a> {
     /// Those of a machine that may act, for calls of machines.
     pub(super) fn of_machine(state: &'a State, now_ms: u64, author: &Author) -> Self {
         Rights { state, principal: author.principal.clone(), now_ms, grants: Vec::new(), scope: None }
+    }
+
+    /// What somebody was given and holds now.
+    pub(super) fn grants_to(&self, subject: Subject) -> impl Iterator<Item = &'a Grant> + use<'a> {
+        let (state, now_ms) = (self.state, self.now_ms);
+        let of: Vec<u64> = state.index().access.grants_of(&subject).collect();
+        of.into_iter().filter_map(|id| state.grants.get(&Number(id))).filter(move |grant| grant.holds_at(now_ms))
     }
 
     /// Who it is.
@@ -132,10 +138,8 @@ impl<'a> Rights<'a> {
                 format!("{role} on {path}")
             }
         };
-        match self.scope {
-            Some((role, at)) => vec![on(role, Some(at))],
-            None => self.grants.iter().map(|grant| on(grant.role, grant.at)).collect(),
-        }
+        let scope = self.scope.map(|(role, at)| on(role, Some(at)));
+        scope.into_iter().chain(self.grants.iter().map(|grant| on(grant.role, grant.at))).collect()
     }
 
     /// What its answers may show.

@@ -66,6 +66,10 @@ pub(super) fn grant(
     if !role.is_on_tenants() && at.is_some() {
         return Err(Reject::field("at", format!("is set, but {role} is a role on the fleet"), "leave it out"));
     }
+    if role.is_on_tenants() && matches!(subject, Subject::Service(_)) {
+        let fix = "give the role with the token: `muster token create`; a service itself is given operator or auditor";
+        return Err(Reject::field("subject", format!("is {subject}, and {role} is a role on a tenant"), fix));
+    }
     if until_ms.is_some_and(|until_ms| until_ms <= draft.now_ms) {
         return Err(Reject::field("until_ms", "is in the past", "give a later time, or leave it out"));
     }

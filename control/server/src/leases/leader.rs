@@ -19,7 +19,7 @@ const PROPOSE_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct LeaderLeases {
     consensus: Consensus,
     config: LeaseConfig,
-    /// How long finished jobs are kept.
+    /// How long finished jobs and records of the audit are kept.
     pub(crate) history: HistoryConfig,
     table: Mutex<Option<Table>>,
 }
@@ -107,7 +107,9 @@ impl LeaderLeases {
                     }
                     let forget = if sweep || forgetting.is_some() { self.finished(forgetting) } else { None };
                     forgetting = forget.as_ref().filter(|due| due.more).map(|due| due.last);
-                    self.tick(term, sweep, forget).await;
+                    let mut old: Vec<Command> = forget.into_iter().map(|due| due.command).collect();
+                    old.extend(if sweep { self.old_records() } else { None });
+                    self.tick(term, sweep, old).await;
                 }
             }
         }
@@ -129,7 +131,16 @@ impl LeaderLeases {
         })
     }
 
-    async fn tick(&self, term: u64, sweep: bool, forget: Option<Due>) {
+    /// Records of the audit that are due to be forgotten: a part at each sweep.
+    fn old_records(&self) -> Option<Command> {
+        self.history.audit_due(&self.consensus).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the audit; the next sweep tries again");
+            None
+        })
+    }
+
+    /// `old`: what is kept no longer.
+    async fn tick(&self, term: u64, sweep: bool, old: Vec<Command>) {
         let now = Instant::now();
         let mut due = {
             let mut table = self.table.lock();
@@ -142,7 +153,7 @@ impl LeaderLeases {
         metrics::counter!("muster_leases_due_total").increment(due.len() as u64);
         due.extend(sweep.then_some(Command::Sweep));
         due.extend(self.jobs_are_due().then_some(Command::DecideDue));
-        due.extend(forget.map(|forget| forget.command));
+        due.extend(old);
         if due.is_empty() {
             return;
         }

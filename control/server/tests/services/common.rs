@@ -197,6 +197,10 @@ impl Control {
         v1::admin_client::AdminClient::new(self.channel())
     }
 
+    pub(crate) fn audit(&self) -> v1::audit_client::AuditClient<Channel> {
+        v1::audit_client::AuditClient::new(self.channel())
+    }
+
     pub(crate) fn fleet(&self) -> v1::fleet_client::FleetClient<Channel> {
         v1::fleet_client::FleetClient::new(self.channel())
     }

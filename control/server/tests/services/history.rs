@@ -1,4 +1,5 @@
-//! Finished jobs are kept for a time and in a number, and whoever asks for one that is forgotten learns why it is not there.
+//! Finished jobs are kept for a time and in a number, and whoever asks for one that is forgotten learns why it is not there. Records of the audit are kept
+//! for a time.
 
 use super::common::{Control, job, until};
 use muster_control_server::HistoryConfig;
@@ -84,4 +85,27 @@ async fn jobs_are_forgotten_when_their_time_is_over() {
     let (kept, forgotten) =
         control.node().consensus().read(|state, _| (state.meta.finished_kept, state.meta.finished_forgotten));
     assert_eq!((kept, forgotten), (10, 30));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_of_the_audit_are_removed_when_their_time_is_over_and_the_rest_still_follows() {
+    const HOUR_MS: u64 = 3_600 * 1_000;
+    let control = Control::keeping(HistoryConfig { keep_audit_ms: HOUR_MS, ..HistoryConfig::default() }).await;
+    let counts = || control.node().consensus().read(|state, _| (state.meta.audited, state.meta.audit_trimmed));
+    control.tenant("research").await;
+    control.submit("old", vec![job()]).await;
+    let (old, removed) = counts();
+    assert!(old >= 2 && removed == 0, "{old} records, {removed} removed");
+    control.clock_ahead_ms.store(HOUR_MS as i64 - 60_000, Ordering::Relaxed);
+    control.submit("young", vec![job()]).await;
+    // Past the time that records are kept, and the tenth of it in which they gather.
+    control.clock_ahead_ms.store(HOUR_MS as i64 * 11 / 10 + 60_000, Ordering::Relaxed);
+    control.submit("now", vec![job()]).await;
+    until("the old records to be removed", || async { (counts().1 == old).then_some(()) }).await;
+    let ask = v1::AuditQueryRequest { oldest_first: true, page_size: 100, ..v1::AuditQueryRequest::default() };
+    let reply = control.audit().query(ask).await.expect("a page").into_inner();
+    let numbers: Vec<u64> = reply.records.iter().map(|record| record.number).collect();
+    assert_eq!((reply.trimmed, numbers.first().copied()), (old, Some(old + 1)));
+    assert_eq!(numbers.last().copied(), Some(reply.last_number), "{numbers:?}");
+    assert!(reply.records.iter().any(|record| record.rpc == "trim"), "removing is a record too");
 }
