@@ -26,6 +26,10 @@ fn a_selector_says_which_cards_will_do() {
         let got = [0, 1].map(|index| selector.admits(&node.spec.gpus[index], &node));
         assert_eq!(got, [h100, t4], "{text} read as {selector}");
         assert_eq!(read(&selector.to_string()), selector, "{text} written as {selector}");
+        let bytes = postcard::to_allocvec(&selector).expect("encoded");
+        assert_eq!(postcard::from_bytes::<Selector>(&bytes).expect("decoded"), selector, "{text} stored");
+        let json = serde_json::to_string(&selector).expect("encoded");
+        assert_eq!(serde_json::from_str::<Selector>(&json).expect("decoded"), selector, "{json}");
     };
     check(r#"device.model == "H100" && device.memory_mib >= 40000 && device.driver >= version("550")"#, true, false);
     check(r#"device.model != "h100""#, false, true);

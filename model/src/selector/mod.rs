@@ -20,17 +20,17 @@ use crate::node::{Gpu, Node};
 use serde::{Deserialize, Serialize};
 
 /// A selector that has passed the parser and its bounds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Selector(Expr);
 
-/// One part of the tree.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// One part of the tree. Its variants stand in `stored.rs` too, in the same order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 enum Expr {
     /// Every one of two or more.
-    All(#[serde(deserialize_with = "stored::one_level_down")] Vec<Expr>),
+    All(Vec<Expr>),
     /// At least one of two or more.
-    Any(#[serde(deserialize_with = "stored::one_level_down")] Vec<Expr>),
-    Not(#[serde(deserialize_with = "stored::one_level_down")] Box<Expr>),
+    Any(Vec<Expr>),
+    Not(Box<Expr>),
     /// The model is one of these.
     Model(Vec<GpuModel>),
     /// The card's memory in MiB.
