@@ -8,14 +8,17 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/muster/target
 
 # What muster-chaos is told: names of experiments, --rounds N, --seconds N, --short, --minutes N.
 CHAOS ?=
+# What muster-fuzz is told: list, or a target and --seconds N, --seed N.
+FUZZ ?= list
 
-.PHONY: help demo test attack chaos check bench setup build release
+.PHONY: help demo test attack chaos fuzz check bench setup build release
 
 help:
 	@echo 'make demo    three voters, two shards, 64 simulated nodes, real processes, real kills; ends by itself'
 	@echo 'make test    every test, with one closing line'
 	@echo 'make attack  attempts to get past isolation, roles and certificates, each of which must fail; root tries all of them'
 	@echo 'make chaos   the real command under kills, power loss, bad links, clocks and disks; needs root, says what it skips'
+	@echo 'make fuzz    one parser under new inputs: make fuzz FUZZ="selector --seconds 60"; without FUZZ it names all'
 	@echo 'make check   format, lints, layers, tidiness'
 	@echo 'make bench   measurements of this machine'
 	@echo 'make build   the muster command, at $(CARGO_TARGET_DIR)/debug/muster'
@@ -45,6 +48,11 @@ chaos: setup
 	@.ci/setup-chaos
 	cargo build --locked -p muster -p muster-chaos --bins
 	@"$(CARGO_TARGET_DIR)/debug/muster-chaos" --logs "$(CARGO_TARGET_DIR)/chaos" $(CHAOS)
+
+# What fails is kept in the build folder and named. The tests run every target on the kept inputs (fuzz/corpus/).
+fuzz: setup
+	cargo build --locked -p muster-fuzz
+	@"$(CARGO_TARGET_DIR)/debug/muster-fuzz" --out "$(CARGO_TARGET_DIR)/fuzz" $(FUZZ)
 
 check: setup
 	cargo fmt --all -- --check

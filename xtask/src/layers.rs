@@ -1,6 +1,6 @@
 //! The layers of the workspace, checked from `cargo metadata`.
 //!
-//! `model <- {control, scheduler-shard, node}/core <- runtime, proto, twin, gpu-double <- enrolment <- servers, agent <- bench <- chaos <- cli`.
+//! `model <- {control, scheduler-shard, node}/core <- runtime, proto, twin, gpu-double <- enrolment <- servers, agent <- bench <- chaos <- cli <- fuzz`.
 //!
 //! What must stay true: a crate depends only on crates of lower layers, so cores never depend on each other; and nothing that is
 //! pure (the model, the cores, the twin) reaches an async runtime, a network stack, a store or a source of chance, by any path.
@@ -19,6 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["muster-bench"],
     &["muster-chaos"],
     &["muster"],
+    &["muster-fuzz"],
 ];
 
 /// Crates that make no use of the outside world: they take time, ids and chance as arguments.

@@ -8,6 +8,8 @@ pub mod consensus;
 mod denials;
 pub mod event_export;
 mod floor_metrics;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod history;
 mod identities;
 pub mod leases;

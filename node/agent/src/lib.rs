@@ -17,6 +17,8 @@ mod cards;
 mod clean;
 mod config;
 pub mod exec;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gpu;
 mod health;
 pub mod image;
@@ -40,4 +42,5 @@ mod wire;
 
 pub use agent::{Agent, AgentStatus};
 pub use config::{AgentConfig, AgentError, HealthConfig};
+pub use muster_node_core::Driver;
 pub use muster_node_core::health::Mode as HealthMode;

@@ -17,6 +17,8 @@ pub mod error;
 mod feature_level;
 mod forms;
 mod frozen;
+#[doc(hidden)]
+pub mod fuzzing;
 mod heartbeat;
 mod hub;
 mod log;

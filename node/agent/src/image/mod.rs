@@ -14,6 +14,8 @@
 pub mod cdi;
 pub mod driver_files;
 mod entries;
+#[doc(hidden)]
+pub mod fuzzing;
 mod layout;
 pub(crate) mod pull;
 pub(crate) mod store;

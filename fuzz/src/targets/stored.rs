@@ -1,0 +1,128 @@
+//! Stored forms: what is on disk, in snapshots and copies, and what control nodes send each other.
+//!
+//! Bytes whose checksum is wrong are refused before they are read, so the targets put the right one under what they are given. What must stay true: what is
+//! read in an old form is written in the newest and read as the same.
+
+use super::{headed, postcard_again};
+use crate::target::Target;
+use muster_control_core::authz::Asks;
+use muster_control_core::{Command, audit_link};
+use muster_control_server::consensus::fuzzing::{FORM, KINDS};
+use muster_control_server::copied;
+use muster_control_server::event_export::Export;
+use muster_model::{AuditRecord, Object, Revision, Selector};
+use muster_proto::v1;
+use muster_proto::v1::copied_change::Change as Copied;
+use prost::Message;
+
+/// See the module.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "stored-object",
+        what: "an object of the state: its form, and postcard's bytes",
+        words: &["\x09", "\x04", "\x05\x01", "\x08train.py"],
+        run: object,
+    },
+    Target {
+        name: "stored-selector",
+        what: "a selector in a stored job",
+        words: &["\x00\x02", "\x01\x02", "\x02", "\x02\x02\x02\x02"],
+        run: selector,
+    },
+    Target {
+        name: "stored-commands",
+        what: "commands of a log entry",
+        words: &["\x01", "\x01\x00", "\x08research"],
+        run: commands,
+    },
+    Target {
+        name: "stored-refusal",
+        what: "a record of what was refused",
+        words: &["\x01", "\x05alice"],
+        run: refusal,
+    },
+    Target {
+        name: "peer-message",
+        what: "what control nodes send each other, and what their logs keep: the first line names it, form and bytes follow",
+        words: &["append\n", "vote\n", "forward\n", "snapshot-frame\n", "log-entry\n", "\x09", "\x04"],
+        run: peer_message,
+    },
+    Target {
+        name: "event-export",
+        what: "parts of a history, as the command reads them from a control node, each after its length; revisions up to the last number",
+        words: &["\x08\x01", "\x18\x01", "\x38\x01", "\x2a\x02"],
+        run: event_export,
+    },
+];
+
+/// The bytes with their checksum, as they are stored.
+#[must_use]
+pub fn sealed(bytes: &[u8]) -> Vec<u8> {
+    [bytes, &crc32fast::hash(bytes).to_le_bytes()].concat()
+}
+
+/// An object in the newest form, without its checksum.
+#[must_use]
+pub fn object_bytes(object: &Object) -> Vec<u8> {
+    let body = postcard::to_stdvec(object).unwrap_or_else(|error| panic!("{object:?} cannot be written: {error}"));
+    [&[FORM], body.as_slice()].concat()
+}
+
+fn object(bytes: &[u8]) {
+    let Ok(object) = copied::decode(&sealed(bytes)) else { return };
+    let again = copied::decode(&sealed(&object_bytes(&object)));
+    assert_eq!(again.ok().as_ref(), Some(&object));
+    let _ = object.key().to_bytes();
+}
+
+fn selector(bytes: &[u8]) {
+    if let Some(selector) = postcard_again::<Selector>(bytes) {
+        // What was stored by hand may be longer than a text; showing it must do no harm.
+        let _ = selector.to_string().parse::<Selector>();
+    }
+}
+
+fn commands(bytes: &[u8]) {
+    for command in postcard_again::<Vec<Command>>(bytes).unwrap_or_default() {
+        let _ = Asks::of(&command);
+        let _ = command.parts();
+    }
+}
+
+fn refusal(bytes: &[u8]) {
+    if let Some(record) = postcard_again::<AuditRecord>(bytes) {
+        assert_eq!(audit_link(&record.hash, &record), audit_link(&record.hash, &record.clone()));
+    }
+}
+
+fn peer_message(bytes: &[u8]) {
+    let Some((name, content)) = headed(bytes) else { return };
+    let Some((_, read)) = KINDS.iter().find(|(known, _)| *known == name) else { return };
+    let Some(newest) = read(&sealed(content)) else { return };
+    assert_eq!(read(&newest).as_ref(), Some(&newest), "a {name} is written otherwise than it was read");
+}
+
+/// The parts of one call. Checksums of objects are put right.
+fn event_export(mut bytes: &[u8]) {
+    let mut export = Export::new(Revision(0), 60_000);
+    let _ = export.request(false, v1::Consistency::Linearizable);
+    let mut last = export.at();
+    while let Ok(mut part) = v1::CopyHistoryPart::decode_length_delimited(&mut bytes) {
+        part.objects.iter_mut().for_each(|object| *object = sealed(object));
+        for change in part.changes.iter_mut().filter_map(|change| change.change.as_mut()) {
+            if let Copied::Put(object) | Copied::RetiredJob(object) = change {
+                *object = sealed(object);
+            }
+        }
+        let has_begun = export.has_begun();
+        let Ok(lines) = export.take(part) else { return };
+        for line in &lines {
+            serde_json::to_string(line).unwrap_or_else(|error| panic!("{line:?} cannot be written: {error}"));
+        }
+        assert!(!has_begun || export.at() >= last, "the log goes back");
+        last = export.at();
+        if bytes.is_empty() {
+            return;
+        }
+    }
+}
