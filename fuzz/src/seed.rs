@@ -47,9 +47,7 @@ pub fn write(corpus: &Path) -> Result<()> {
     let archive = archive_of(
         "folder\t755\ta\nfile\t644\ta/b\t\tcontent\nsymlink\t777\tc\ta/b\npax\t0\tx\t\t20 path=a/d/e/f/gh\nfile\t600\tlong\t\tx",
     );
-    corpus.put("layer-archive", "small", &archive)?;
-    let huge = archive_of("pax\t0\tx\t\t29 size=18446744073709551615\nfile\t600\tlarge\t\tx");
-    corpus.put("layer-archive", "size-of-the-last-number", &huge)
+    corpus.put("layer-archive", "small", &archive)
 }
 
 struct Corpus<'a>(&'a Path);
@@ -76,7 +74,7 @@ fn long_texts(corpus: &Corpus<'_>) -> Result<()> {
     corpus.put("array", "one-range-repeated", "0-9999,".repeat(5_000).trim_end_matches(',').as_bytes())?;
     corpus.put("names", "digits-past-a-width", format!("n[{}1-2]", "0".repeat(65_600)).as_bytes())?;
     corpus.put("selector", "brackets", "(".repeat(4_000).as_bytes())?;
-    corpus.put("job-file", "deep-lists", format!("command: {}", "[".repeat(4_000)).as_bytes())?;
+    corpus.put("job-file", "deep-lists", format!("command: {}", "[".repeat(1_000)).as_bytes())?;
     corpus.put("agent-file", "deep-json", format!("launch\n{}", "{\"spec\":".repeat(4_000)).as_bytes())
 }
 
@@ -222,7 +220,7 @@ fn record(number: u64, before: &[u8; 32]) -> AuditRecord {
         request_sha256: Some([7; 32]),
     };
     let (rpc, target) = ("Tenants.Apply".to_owned(), "tenant research".to_owned());
-    let mut record = AuditRecord { number, at_ms: NOW_MS + number, author, rpc, target, hash: [0; 32] };
+    let mut record = AuditRecord { number, at_ms: NOW_MS + number % 1_000, author, rpc, target, hash: [0; 32] };
     record.hash = audit_link(before, &record);
     record
 }
