@@ -4,6 +4,7 @@
 
 use crate::targets::images::archive_of;
 use crate::targets::stored::{object_bytes, sealed};
+use muster_agent::task_folder::record::LaunchRecord;
 use muster_cli::audit_export::{Outgoing, json_lines};
 use muster_control_core::{Command, audit_link};
 use muster_control_server::consensus::fuzzing::FORM;
@@ -11,6 +12,7 @@ use muster_control_server::fuzzing::{Credential, credential_texts, page_token};
 use muster_enrolment::JoinFile;
 use muster_gpu_double::Fleet;
 use muster_model::allocation::Allocation;
+use muster_model::ids::Epoch;
 use muster_model::node::{NodeSpec, Withheld};
 use muster_model::request::TaskRequest;
 use muster_model::task::{DeviceHold, HoldMode};
@@ -18,6 +20,7 @@ use muster_model::{
     AllocationId, Attempt, AuditRecord, Author, Binding, CellId, DeviceRequest, Gpu, GpuModel, Job, JobId, JobSpec,
     Node, NodeId, Object, Pool, Principal, Rank, Selector, TaskPlacement, TaskState, Tenant, TenantId, ValidJobSpec,
 };
+use muster_node_core::Meter;
 use muster_proto::convert::{object_to_wire, report_to_wire};
 use muster_proto::v1;
 use muster_runtime::pki::{MachineName, Role, Roots, Scheme, Subject, X509, new_root, sign_issuer, sign_machine};
@@ -209,7 +212,22 @@ fn streams(corpus: &Corpus<'_>) -> Result<()> {
     };
     let stamp = Some(v1::Stamp { incarnation: 1, revision: 12, node_epoch: 1 });
     let desired = v1::Desired { stamp, tasks: vec![task.clone(), task], ..Default::default() };
-    corpus.put("desired", "one-task-twice", &desired.encode_to_vec())
+    corpus.put("desired", "one-task-twice", &desired.encode_to_vec())?;
+    let read =
+        muster_agent::fuzzing::desired(desired).unwrap_or_else(|error| panic!("the kept task is refused: {error}"));
+    for task in read.tasks.values() {
+        let launch = LaunchRecord {
+            spec: (*task.spec).clone(),
+            node_epoch: Epoch(1),
+            boot_id: "boot-1".to_owned(),
+            env: [("RANK".to_owned(), "0".to_owned())].into(),
+            log_bytes_max: 1 << 20,
+            isolation: None,
+            of_image: None,
+        };
+        corpus.put_headed("agent-file", "launch", "launch", &serde_json::to_vec(&launch)?)?;
+    }
+    corpus.put_headed("agent-file", "meter-new", "meter", &serde_json::to_vec(&Meter::default())?)
 }
 
 fn record(number: u64, before: &[u8; 32]) -> AuditRecord {

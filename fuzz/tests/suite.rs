@@ -5,12 +5,12 @@
 use muster_fuzz::attempt::{again, attempt, keep, on_small_stack};
 use muster_fuzz::corpus;
 use muster_fuzz::mutate::Mutator;
-use muster_fuzz::target::{GROUPS, Target, all};
+use muster_fuzz::target::{GROUPS, Target, all, take_reached};
 use muster_fuzz::targets::wire::MESSAGES;
 use std::collections::BTreeSet;
 
 /// New inputs for each target.
-const NEW: usize = 200;
+const NEW: usize = 400;
 const SEED: u64 = 1;
 /// Bytes of a kept input: some borders are at 64 KiB.
 const KEPT_BYTES_MAX: usize = 72 << 10;
@@ -24,11 +24,15 @@ fn group(name: &str) {
 
 fn check(target: &Target) {
     let kept = corpus::of(target.name).expect("kept inputs");
+    let _ = take_reached();
     for input in &kept {
         if let Err(why) = attempt(target, &input.bytes) {
             panic!("{} fails on the kept input {}: {why}\n  {}", target.name, input.name, again(target, &input.path));
         }
     }
+    let reached = take_reached();
+    let missing: Vec<_> = target.reaches.iter().filter(|place| !reached.contains(*place)).collect();
+    assert!(missing.is_empty(), "no kept input of {} reaches {missing:?}; it reaches {reached:?}", target.name);
     let kept: Vec<Vec<u8>> = kept.into_iter().map(|kept| kept.bytes).collect();
     let mut mutator = Mutator::new(SEED);
     for _ in 0..NEW {

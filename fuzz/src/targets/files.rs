@@ -3,7 +3,7 @@
 //! What must stay true: what a file says is a message that a control node can read; what was exported is read as it was.
 
 use super::{json_readable, scratch, text_of, wire};
-use crate::target::Target;
+use crate::target::{Target, reached};
 use muster_cli::audit_export::chain::follow;
 use muster_cli::audit_export::file::{AuditFile, Next, Records};
 use muster_cli::audit_export::{Line, Outgoing};
@@ -43,6 +43,7 @@ pub const TARGETS: &[Target] = &[
             "{",
             "[",
         ],
+        reaches: &["JobSpec", "valid job"],
         run: job_file,
     },
     Target {
@@ -62,6 +63,7 @@ pub const TARGETS: &[Target] = &[
             "&a",
             "*a",
         ],
+        reaches: &["TenantEdit", "valid edit"],
         run: tenant_file,
     },
     Target {
@@ -80,6 +82,7 @@ pub const TARGETS: &[Target] = &[
             "---\n",
             "\n",
         ],
+        reaches: &["valid pool", "valid device class", "priority class", "valid window", "node", "configuration"],
         run: fleet_files,
     },
     Target {
@@ -94,18 +97,21 @@ pub const TARGETS: &[Target] = &[
             "\n",
             "\\u0000",
         ],
+        reaches: &["record", "record that follows", "torn line"],
         run: audit_file,
     },
     Target {
         name: "state-file",
         what: "a copy of the state: whole or refused",
         words: &["{\"muster_state\":1,", "\"objects\":", "\n"],
+        reaches: &["copy"],
         run: state_file,
     },
     Target {
         name: "double-files",
         what: "fleet files, recordings and fault files of the double of NVML; lines of the demonstration's tasks",
         words: &["\"cards\":[", "\"driver_version\":", "\"rules\":[", "null", "{}", "start 1 0 1 0.5\n"],
+        reaches: &["Fleet", "FaultPlan", "lines"],
         run: double_files,
     },
 ];
@@ -136,9 +142,12 @@ fn fleet_files(bytes: &[u8]) {
     priority_classes::parse(text, NAME).unwrap_or_default().into_iter().for_each(wire::priority_class);
     windows::parse(text, NAME, NOW_MS).unwrap_or_default().into_iter().for_each(|(window, _)| wire::window(window));
     if let Ok(node) = SimulatedNode::parse(text, NAME) {
+        reached("node");
         assert_eq!(node.cards().len(), node.gpus as usize);
     }
-    let _ = Config::parse(text, NAME);
+    if Config::parse(text, NAME).is_ok() {
+        reached("configuration");
+    }
 }
 
 /// A file with these bytes, for parsers that take a path.
@@ -152,6 +161,7 @@ fn file_of(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
 fn audit_file(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
         let Ok(record) = Line::parse(line) else { continue };
+        reached("record");
         let written = Outgoing::new(&record).unwrap_or_else(|error| panic!("what was read cannot be written: {error}"));
         let again = Line::parse(written.json.as_bytes()).unwrap_or_else(|error| panic!("{}: {error}", written.json));
         assert_eq!(again, record, "{}", written.json);
@@ -161,12 +171,20 @@ fn audit_file(bytes: &[u8]) {
     let mut last = None;
     while let Ok(Next::Record(record)) = records.read() {
         match follow(last, &record) {
-            Ok(head) => last = Some(head),
+            Ok(head) => {
+                if last.is_some() {
+                    reached("record that follows");
+                }
+                last = Some(head);
+            }
             Err(_) => break,
         }
     }
     if let Ok((file, head, torn)) = AuditFile::open(&path) {
         drop(file);
+        if torn > 0 {
+            reached("torn line");
+        }
         let whole = std::fs::read(&path).expect("the file is there");
         assert_eq!(whole.len() as u64 + torn, bytes.len() as u64, "more was cut off than was said");
         assert!(bytes.starts_with(&whole) && (whole.is_empty() || whole.ends_with(b"\n")));
@@ -178,7 +196,9 @@ fn audit_file(bytes: &[u8]) {
 fn state_file(bytes: &[u8]) {
     let (_folder, path) = file_of(bytes);
     if let Ok(copy) = state::read(&path) {
-        let _ = copy.objects(NAME);
+        if copy.objects(NAME).is_ok() {
+            reached("copy");
+        }
     }
 }
 
@@ -186,6 +206,8 @@ fn double_files(bytes: &[u8]) {
     json_readable::<Fleet>(bytes);
     json_readable::<FaultPlan>(bytes);
     if let Some(text) = text_of(bytes) {
-        let _ = record::parse(text);
+        if record::parse(text).is_ok() {
+            reached("lines");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What an agent reads on its host: the kernel's log, its own files, the records of tasks.
 
 use super::{headed, json_again, json_readable, read_again};
-use crate::target::Target;
+use crate::target::{Target, reached};
 use muster_agent::task_folder::record::{ExitRecord, LaunchRecord, MemoryNote, ShimRecord, StartedRecord};
 use muster_node_core::health::{Ledger, TEXT_MAX, kmsg};
 use muster_node_core::telemetry::Figures;
@@ -24,6 +24,7 @@ pub const TARGETS: &[Target] = &[
             "[  1.5] ",
             "<6>",
         ],
+        reaches: &["record", "line", "PciAddress"],
         run: kernel_log,
     },
     Target {
@@ -44,6 +45,7 @@ pub const TARGETS: &[Target] = &[
             ":",
             ",",
         ],
+        reaches: &["LaunchRecord", "ExitRecord", "StartedRecord", "Meter", "Ledger", "Gate", "Figures"],
         run: agent_file,
     },
 ];
@@ -61,9 +63,11 @@ fn kernel_log(bytes: &[u8]) {
         if let Some(record) = kmsg::parse_record(line) {
             let priority = line.split(',').next().and_then(|priority| priority.parse::<u32>().ok());
             assert!(priority.is_some_and(|priority| priority < 8), "a user has written {line:?}");
+            reached("record");
             bounded(&record.event);
         }
         if let Some(event) = kmsg::parse_line(line) {
+            reached("line");
             bounded(&event);
         }
         read_again::<kmsg::PciAddress>(line);

@@ -3,9 +3,9 @@
 //! What must stay true: whatever an image says, nothing beside its own folder is made, changed, linked or removed.
 
 use super::{scratch, text_of};
-use crate::target::Target;
-use muster_agent::image::Bounds;
+use crate::target::{Target, reached};
 use muster_agent::image::fuzzing::{layout, unpack};
+use muster_agent::image::{Bounds, ImageError};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -32,6 +32,7 @@ pub const TARGETS: &[Target] = &[
             "outside",
             "a/b",
         ],
+        reaches: &["unpacked", "hostile"],
         run: layer,
     },
     Target {
@@ -50,6 +51,7 @@ pub const TARGETS: &[Target] = &[
             "2",
             "5",
         ],
+        reaches: &["unpacked", "another fault"],
         run: archive,
     },
     Target {
@@ -66,6 +68,7 @@ pub const TARGETS: &[Target] = &[
             "sha512:",
             "null",
         ],
+        reaches: &["unpacked", "damaged"],
         run: image_layout,
     },
 ];
@@ -154,10 +157,21 @@ fn copy_into(field: &mut [u8], text: &str) {
     field[..length].copy_from_slice(&text.as_bytes()[..length]);
 }
 
+/// Notes how far an image got.
+fn judge<T>(unpacked: Result<T, ImageError>) -> Option<T> {
+    reached(match &unpacked {
+        Ok(_) => "unpacked",
+        Err(ImageError::Hostile { .. }) => "hostile",
+        Err(ImageError::Damaged { .. }) => "damaged",
+        Err(_) => "another fault",
+    });
+    unpacked.ok()
+}
+
 fn layer(bytes: &[u8]) {
     let Some(text) = text_of(bytes) else { return };
     let beside = Beside::new();
-    let _ = unpack(archive_of(text).as_slice(), &beside.root(), BOUNDS);
+    judge(unpack(archive_of(text).as_slice(), &beside.root(), BOUNDS));
     beside.is_as_it_was();
 }
 
@@ -180,7 +194,7 @@ fn with_checksums(mut bytes: Vec<u8>) -> Vec<u8> {
 
 fn archive(bytes: &[u8]) {
     let beside = Beside::new();
-    let _ = unpack(with_checksums(bytes.to_vec()).as_slice(), &beside.root(), BOUNDS);
+    judge(unpack(with_checksums(bytes.to_vec()).as_slice(), &beside.root(), BOUNDS));
     beside.is_as_it_was();
 }
 
@@ -207,7 +221,7 @@ fn image_layout(bytes: &[u8]) {
     let (digest, size) = add(manifest.as_bytes());
     index = index.replace("$MANIFEST_SIZE", &size).replace("$MANIFEST", &digest);
     std::fs::write(folder.path().join("index.json"), index).expect("written");
-    if let Ok(says) = layout(folder.path(), None, &beside.root(), BOUNDS) {
+    if let Some(says) = judge(layout(folder.path(), None, &beside.root(), BOUNDS)) {
         assert!(says.workdir.is_none_or(|path| path.starts_with('/')) && !says.env.contains_key(""));
     }
     beside.is_as_it_was();

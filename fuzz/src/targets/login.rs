@@ -5,7 +5,7 @@
 //! nothing, its signature is of a public key of the right kind, and it is from this provider, for this cluster.
 
 use super::text_of;
-use crate::target::Target;
+use crate::target::{Target, reached};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::FutureExt;
@@ -43,6 +43,7 @@ pub const TARGETS: &[Target] = &[Target {
         "}",
         "\n",
     ],
+    reaches: &["EC", "OKP"],
     run: id_token,
 }];
 
@@ -152,6 +153,7 @@ fn id_token(bytes: &[u8]) {
         Some("EdDSA") => "OKP",
         other => panic!("no key of this provider signs with {other:?}"),
     };
+    reached(kind);
     let kinds: Vec<_> = keys["keys"].as_array().into_iter().flatten().filter_map(|key| key["kty"].as_str()).collect();
     assert!(kinds.contains(&kind), "a token with {header} holds for keys of the kinds {kinds:?}");
     let for_us = |audience: &Value| {

@@ -13,6 +13,7 @@ pub mod text;
 pub mod tokens;
 pub mod wire;
 
+use crate::target::reached;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::{Debug, Display};
@@ -35,12 +36,20 @@ pub(crate) fn headed(bytes: &[u8]) -> Option<(&str, &[u8])> {
     Some((text_of(&bytes[..end])?, &bytes[end + 1..]))
 }
 
+/// The name of a type without where it is.
+fn name_of<T>() -> &'static str {
+    let whole = std::any::type_name::<T>();
+    let plain = whole.split('<').next().unwrap_or(whole);
+    plain.rsplit("::").next().unwrap_or(plain)
+}
+
 /// What is read from a text; it has to be written as a text that is read as the same.
 pub(crate) fn read_again<T>(text: &str) -> Option<T>
 where
     T: FromStr<Err: Debug> + Display + PartialEq + Debug,
 {
     let value: T = text.parse().ok()?;
+    reached(name_of::<T>());
     let shown = value.to_string();
     match shown.parse::<T>() {
         Ok(again) => assert_eq!(again, value, "{text:?} is shown as {shown:?}, which is read as something else"),
@@ -55,6 +64,7 @@ where
     T: Serialize + DeserializeOwned + PartialEq + Debug,
 {
     let value: T = serde_json::from_slice(bytes).ok()?;
+    reached(name_of::<T>());
     assert_eq!(json_of::<T>(&value), value);
     Some(value)
 }
@@ -62,6 +72,7 @@ where
 /// The same for what has fractions, of which the last digit may change, or cannot be compared.
 pub(crate) fn json_readable<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let value: T = serde_json::from_slice(bytes).ok()?;
+    reached(name_of::<T>());
     drop(json_of::<T>(&value));
     Some(value)
 }
@@ -79,6 +90,7 @@ where
     T: Serialize + DeserializeOwned + PartialEq + Debug,
 {
     let value: T = postcard::from_bytes(bytes).ok()?;
+    reached(name_of::<T>());
     let written =
         postcard::to_stdvec(&value).unwrap_or_else(|error| panic!("what was read cannot be written: {error}"));
     match postcard::from_bytes::<T>(&written) {

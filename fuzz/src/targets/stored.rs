@@ -4,7 +4,7 @@
 //! read in an old form is written in the newest and read as the same.
 
 use super::{headed, postcard_again};
-use crate::target::Target;
+use crate::target::{Target, reached};
 use muster_control_core::authz::Asks;
 use muster_control_core::{Command, audit_link};
 use muster_control_server::consensus::fuzzing::{FORM, KINDS};
@@ -21,36 +21,42 @@ pub const TARGETS: &[Target] = &[
         name: "stored-object",
         what: "an object of the state: its form, and postcard's bytes",
         words: &["\x09", "\x04", "\x05\x01", "\x08train.py"],
+        reaches: &["object"],
         run: object,
     },
     Target {
         name: "stored-selector",
         what: "a selector in a stored job",
         words: &["\x00\x02", "\x01\x02", "\x02", "\x02\x02\x02\x02"],
+        reaches: &["Selector"],
         run: selector,
     },
     Target {
         name: "stored-commands",
         what: "commands of a log entry",
         words: &["\x01", "\x01\x00", "\x08research"],
+        reaches: &["command"],
         run: commands,
     },
     Target {
         name: "stored-refusal",
         what: "a record of what was refused",
         words: &["\x01", "\x05alice"],
+        reaches: &["AuditRecord"],
         run: refusal,
     },
     Target {
         name: "peer-message",
         what: "what control nodes send each other, and what their logs keep: the first line names it, form and bytes follow",
         words: &["append\n", "vote\n", "forward\n", "snapshot-frame\n", "log-entry\n", "\x09", "\x04"],
+        reaches: &["append", "heartbeat", "vote", "pre-vote", "forward", "identify", "snapshot-frame"],
         run: peer_message,
     },
     Target {
         name: "event-export",
         what: "parts of a history, as the command reads them from a control node, each after its length; revisions up to the last number",
         words: &["\x08\x01", "\x18\x01", "\x38\x01", "\x2a\x02"],
+        reaches: &["line", "part that follows"],
         run: event_export,
     },
 ];
@@ -70,6 +76,7 @@ pub fn object_bytes(object: &Object) -> Vec<u8> {
 
 fn object(bytes: &[u8]) {
     let Ok(object) = copied::decode(&sealed(bytes)) else { return };
+    reached("object");
     let again = copied::decode(&sealed(&object_bytes(&object)));
     assert_eq!(again.ok().as_ref(), Some(&object));
     let _ = object.key().to_bytes();
@@ -84,6 +91,7 @@ fn selector(bytes: &[u8]) {
 
 fn commands(bytes: &[u8]) {
     for command in postcard_again::<Vec<Command>>(bytes).unwrap_or_default() {
+        reached("command");
         let _ = Asks::of(&command);
         let _ = command.parts();
     }
@@ -97,8 +105,9 @@ fn refusal(bytes: &[u8]) {
 
 fn peer_message(bytes: &[u8]) {
     let Some((name, content)) = headed(bytes) else { return };
-    let Some((_, read)) = KINDS.iter().find(|(known, _)| *known == name) else { return };
+    let Some((kind, read)) = KINDS.iter().find(|(known, _)| *known == name) else { return };
     let Some(newest) = read(&sealed(content)) else { return };
+    reached(kind);
     assert_eq!(read(&newest).as_ref(), Some(&newest), "a {name} is written otherwise than it was read");
 }
 
@@ -116,7 +125,11 @@ fn event_export(mut bytes: &[u8]) {
         }
         let has_begun = export.has_begun();
         let Ok(lines) = export.take(part) else { return };
+        if has_begun {
+            reached("part that follows");
+        }
         for line in &lines {
+            reached("line");
             serde_json::to_string(line).unwrap_or_else(|error| panic!("{line:?} cannot be written: {error}"));
         }
         assert!(!has_begun || export.at() >= last, "the log goes back");

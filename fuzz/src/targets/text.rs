@@ -3,7 +3,7 @@
 //! What must stay true: what is read is shown as a text that is read as the same.
 
 use super::{read_again, text_of};
-use crate::target::Target;
+use crate::target::{Target, reached};
 use muster_cli::audit_export::destination::Destination;
 use muster_cli::output::neutral::{neutral, on_one_line};
 use muster_cli::spec::{moment_at, names, needs::NeedsText};
@@ -47,12 +47,14 @@ pub const TARGETS: &[Target] = &[
             "\\\"",
             "'",
         ],
+        reaches: &["Selector", "both"],
         run: selector,
     },
     Target {
         name: "array",
         what: "indices of an array: sound, bounded, shown and read again",
         words: &[",", "-", ":", "0-9", "0-999999:100", "999999"],
+        reaches: &["IndexSet"],
         run: array,
     },
     Target {
@@ -78,36 +80,42 @@ pub const TARGETS: &[Target] = &[
             "Z",
             "+",
         ],
+        reaches: &["duration", "size", "CPUs", "GPUs", "moment"],
         run: amount,
     },
     Target {
         name: "names",
         what: "ranges of names, one pattern a line: each name once, in order, bounded",
         words: &["[", "]", "-", "[001-100]", "gpu", "\n"],
+        reaches: &["names"],
         run: name_ranges,
     },
     Target {
         name: "word",
         what: "words of closed lists, versions, signals, ids: shown and read again",
         words: &["h100", "a100-80", "gpu.h100", "SIGUSR1", "550.54.15", "leaf", "interactive", "12.3", "."],
+        reaches: &["GpuModel", "DriverVersion", "StopSignal", "Resource", "TopologyLevel", "JobId", "TaskKey"],
         run: word,
     },
     Target {
         name: "principal",
         what: "who acts, and who is granted something: one text each",
         words: &["user:", "service:", "group:", "node:", "shard:", "member:", "/", ":", "anonymous", "system"],
+        reaches: &["Principal", "Subject"],
         run: principal,
     },
     Target {
         name: "image-name",
         what: "names of images: no path that leads up or is not absolute",
         words: &["docker://", "oci:", "dir:", "@sha256:", "..", "/", ":", "docker.io/library/python:3.13"],
+        reaches: &["path", "registry"],
         run: image_name,
     },
     Target {
         name: "mig-profile",
         what: "names of MIG profiles: the form that is kept means the same",
         words: &["1g.10gb", "3g.40gb", "+me", ".me", "nvidia.com/mig-", "MIG-", "g.", "gb"],
+        reaches: &["profile"],
         run: mig_profile,
     },
     Target {
@@ -126,12 +134,14 @@ pub const TARGETS: &[Target] = &[
             "[::1]",
             ":601",
         ],
+        reaches: &["needs", "destination"],
         run: option,
     },
     Target {
         name: "note",
         what: "what tasks say, as it is kept and shown: one line, bounded, nothing that a terminal obeys",
         words: &["\u{1b}[2J", "\u{202e}", "\r\n", "\u{9b}", "\0", " ", "\u{e9}"],
+        reaches: &["note"],
         run: note,
     },
 ];
@@ -139,6 +149,7 @@ pub const TARGETS: &[Target] = &[
 fn selector(bytes: &[u8]) {
     let Some(selector) = text_of(bytes).and_then(read_again::<Selector>) else { return };
     if let Ok(both) = selector.and(&selector) {
+        reached("both");
         assert!(
             read_again::<Selector>(&both.to_string()).is_some(),
             "{both} was made of {selector} twice and is refused"
@@ -155,22 +166,28 @@ fn array(bytes: &[u8]) {
 fn amount(bytes: &[u8]) {
     const NOW_MS: u64 = 1_700_000_000_000;
     let Some(text) = text_of(bytes) else { return };
-    let _ = moment_at("begin", text, NOW_MS);
+    if moment_at("begin", text, NOW_MS).is_ok() {
+        reached("moment");
+    }
     // Whoever sees a sign expects a difference.
     let without_sign = |what: &str| assert!(!text.contains('+'), "{text:?} is read as {what}");
     if let Ok(read) = units::seconds(text) {
+        reached("duration");
         without_sign("a duration");
         assert_eq!(units::seconds(&units::show_seconds(read)), Ok(read), "{text:?}");
     }
     if let Ok(read) = units::mebibytes(text) {
+        reached("size");
         without_sign("a size");
         assert_eq!(units::mebibytes(&units::exact_mebibytes(read)), Ok(read), "{text:?}");
     }
     if let Ok(read) = units::milli_cpus(text) {
+        reached("CPUs");
         without_sign("CPUs");
         assert_eq!(units::milli_cpus(&format!("{read}m")), Ok(read), "{text:?}");
     }
     if let Ok(read) = units::gpu_units(text) {
+        reached("GPUs");
         without_sign("GPUs");
         assert_eq!(units::gpu_units(&units::exact_cards(read.0)), Ok(read), "{text:?}");
     }
@@ -180,6 +197,7 @@ fn name_ranges(bytes: &[u8]) {
     let Some(text) = text_of(bytes) else { return };
     let written: Vec<String> = text.lines().map(str::to_owned).collect();
     if let Ok(all) = names::names("names", &written) {
+        reached("names");
         assert!(all.len() <= JOIN_TOKEN_NAMES_MAX, "{} names", all.len());
         assert!(all.is_sorted_by(|one, next| one < next), "{text:?} has a name twice");
     }
@@ -223,10 +241,12 @@ fn image_name(bytes: &[u8]) {
     let Some(text) = text_of(bytes) else { return };
     match ImageRef::parse(text) {
         Ok(ImageRef::Folder { path } | ImageRef::Layout { path, .. }) => {
+            reached("path");
             assert!(path.starts_with('/') && path.split('/').all(|part| part != ".."), "{path}");
         }
         // It is a word on the command line of another program.
         Ok(ImageRef::Registry { name, version }) => {
+            reached("registry");
             let plain = |c: char| c.is_ascii_graphic();
             assert!(name.chars().chain(version.chars()).all(plain), "{name}{version}");
         }
@@ -245,6 +265,9 @@ fn mig_profile(bytes: &[u8]) {
             shape,
             "{text:?} is kept as {kept:?}, which is another profile of {model}"
         );
+        if shape.is_some() {
+            reached("profile");
+        }
         let shown = shape.and_then(|shape| mig::profile_name(model, shape));
         assert_eq!(shown.and_then(|name| mig::parse_profile(model, &name)), shape, "{text:?} on {model}");
     }
@@ -252,8 +275,11 @@ fn mig_profile(bytes: &[u8]) {
 
 fn option(bytes: &[u8]) {
     let Some(text) = text_of(bytes) else { return };
-    let _ = text.parse::<NeedsText>();
+    if text.parse::<NeedsText>().is_ok() {
+        reached("needs");
+    }
     if let Ok(destination) = Destination::parse(text) {
+        reached("destination");
         assert!(!destination.name().is_empty(), "{text:?}");
     }
 }
@@ -261,6 +287,9 @@ fn option(bytes: &[u8]) {
 fn note(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let kept = checkpoint::note(&text);
+    if !kept.is_empty() {
+        reached("note");
+    }
     assert!(kept.len() <= NOTE_BYTES_MAX && !kept.chars().any(char::is_control), "{kept:?}");
     assert_eq!(checkpoint::note(&kept), kept, "keeping it again changes it");
     let is_plain = |c: char| matches!(c, '\n' | '\t') || !c.is_control();

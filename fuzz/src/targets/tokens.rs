@@ -3,8 +3,8 @@
 //! What must stay true: a credential has one text, so that a list of published texts finds each that holds; a token of pages holds for one question.
 
 use super::{headed, text_of};
-use crate::target::Target;
-use muster_control_server::fuzzing::{after_page_token, credential, credential_texts, page_token};
+use crate::target::{Target, reached};
+use muster_control_server::fuzzing::{Credential, after_page_token, credential, credential_texts, page_token};
 
 /// See the module.
 pub const TARGETS: &[Target] = &[
@@ -12,12 +12,14 @@ pub const TARGETS: &[Target] = &[
         name: "credential",
         what: "texts of sessions, tokens and join tokens, with their checksum or without: one text each",
         words: &["ms1_", "mt1_", "mj1_", "_", "17", "+17", "017", "0123456789abcdef"],
+        reaches: &["session or token", "join token"],
         run: credential_text,
     },
     Target {
         name: "page-token",
         what: "a question and a token of pages, one a line: what is read was made for this question",
         words: &[".", "\n", "00000000."],
+        reaches: &["token"],
         run: page,
     },
 ];
@@ -28,6 +30,7 @@ fn credential_text(bytes: &[u8]) {
     let checked = format!("{text}_{:08x}", crc32fast::hash(bytes));
     for text in [text, checked.as_str()] {
         if let Some(read) = credential(text) {
+            reached(if matches!(read, Credential::OfMachine(..)) { "join token" } else { "session or token" });
             assert!(
                 credential_texts(&read).iter().any(|written| written == text),
                 "{text} is a second text of {read:?}"
@@ -40,6 +43,7 @@ fn page(bytes: &[u8]) {
     let Some((question, token)) = headed(bytes) else { return };
     let Some(token) = text_of(token) else { return };
     if let Some(last) = after_page_token(question, token) {
+        reached("token");
         assert_eq!(page_token(question, &last), token, "two tokens go on after {last:?}");
     }
     let made = page_token(question, token);

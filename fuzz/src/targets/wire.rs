@@ -4,14 +4,14 @@
 //! found valid is still valid when it comes back.
 
 use super::headed;
-use crate::target::Target;
+use crate::target::{Target, reached};
 use muster_agent::fuzzing::desired;
 use muster_model::node::{NodeSpec, Withheld};
 use muster_model::node_links::NodeLinks;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::{
-    Binding, Change, DeviceClass, FieldError, JobSpec, PlannedMove, Pool, PriorityClass, TaskState, WindowSpec,
+    Binding, Change, DeviceClass, FieldError, JobSpec, Object, PlannedMove, Pool, PriorityClass, TaskState, WindowSpec,
 };
 use muster_proto::bounded::check;
 use muster_proto::convert::{
@@ -38,6 +38,7 @@ pub const TARGETS: &[Target] = &[
             "\x12\x04",
             "\x7f",
         ],
+        reaches: &["SubmitRequest", "ListJobsRequest"],
         run: request,
     },
     Target {
@@ -54,12 +55,14 @@ pub const TARGETS: &[Target] = &[
             "docker://a/b",
             "device.model == \"h100\"",
         ],
+        reaches: &["SubmitRequest", "valid job"],
         run: submit,
     },
     Target {
         name: "apply-tenants",
         what: "ApplyTenantsRequest: specifications and edits",
         words: &["\x0a\x02", "research", "gpu.h100", "cpu_milli", "trusted", "card"],
+        reaches: &["TenantEdit", "TenantSpec", "valid tenant"],
         run: apply_tenants,
     },
     Target {
@@ -74,30 +77,35 @@ pub const TARGETS: &[Target] = &[
             "exclusive",
             "maintenance",
         ],
+        reaches: &["valid pool", "valid device class", "priority class", "valid window"],
         run: fleet_request,
     },
     Target {
         name: "agent-message",
         what: "AgentMessage: nodes, cards, tasks, proofs of isolation",
         words: &["\x0a\x02", "h100", "GPU-1", "1g.10gb", "running"],
+        reaches: &["valid node", "Withheld", "report"],
         run: agent_message,
     },
     Target {
         name: "propose",
         what: "ProposeRequest: bindings and moves that a shard proposes",
         words: &["\x1a\x02", "\x0a\x02", "h100"],
+        reaches: &["Binding"],
         run: propose,
     },
     Target {
         name: "watch-event",
         what: "WatchEvent: changes of the state as shards read them",
         words: &["\x22\x02", "\x2a\x02", "research", "h100", "exclusive"],
+        reaches: &["tenant", "pool", "node", "job", "allocation", "deletion"],
         run: watch_event,
     },
     Target {
         name: "desired",
         what: "Desired: the whole of what a node should run, as its agent reads it",
         words: &["\x12\x02", "\x0a\x02", "train.py", "h100"],
+        reaches: &["desired"],
         run: desired_state,
     },
 ];
@@ -132,6 +140,7 @@ fn take<M: Message + Name + Default>(bytes: &[u8]) {
 fn received<M: Message + Name + Default>(bytes: &[u8]) -> Option<M> {
     check(M::NAME, bytes).ok()?;
     let message = M::decode(bytes).ok()?;
+    reached(M::NAME);
     let sent = message.encode_to_vec();
     check(M::NAME, &sent)
         .unwrap_or_else(|error| panic!("{} passed its bounds, and not when it was encoded anew: {error}", M::NAME));
@@ -146,6 +155,7 @@ macro_rules! converted {
     ($model:ty, $wire:ty, $message:expr) => {{
         let read: Result<$model, FieldError> = <$model>::try_from($message);
         if let Ok(value) = &read {
+            reached(stringify!($model));
             let again: Result<$model, FieldError> = <$model>::try_from(<$wire>::from(value));
             assert_eq!(again.as_ref(), Ok(value));
         }
@@ -169,6 +179,7 @@ fn submit(bytes: &[u8]) {
 pub(super) fn job(message: v1::JobSpec) {
     let Some(spec) = converted!(JobSpec, v1::JobSpec, message) else { return };
     let Ok(valid) = spec.validate() else { return };
+    reached("valid job");
     let again =
         JobSpec::try_from(v1::JobSpec::from(&*valid)).and_then(|spec| spec.validate().map_err(|mut all| all.remove(0)));
     assert_eq!(again.as_deref(), Ok(&*valid), "a valid job is valid when it comes back");
@@ -177,30 +188,39 @@ pub(super) fn job(message: v1::JobSpec) {
 pub(super) fn tenant_edit(message: v1::TenantEdit) {
     if let Some(edit) = converted!(TenantEdit, v1::TenantEdit, message) {
         // The state machine judges what comes of it.
-        let _ = edit.on(None).validate();
+        if edit.on(None).validate().is_ok() {
+            reached("valid edit");
+        }
     }
 }
 
 pub(super) fn pool(message: v1::Pool) {
     if let Some(pool) = converted!(Pool, v1::Pool, message) {
-        let _ = pool.validate();
+        if pool.validate().is_ok() {
+            reached("valid pool");
+        }
     }
 }
 
 pub(super) fn device_class(message: v1::DeviceClass) {
     if let Some(class) = converted!(DeviceClass, v1::DeviceClass, message) {
-        let _ = class.validate();
+        if class.validate().is_ok() {
+            reached("valid device class");
+        }
     }
 }
 
 pub(super) fn priority_class(message: v1::PriorityClass) {
     let class = PriorityClass::from(message);
+    reached("priority class");
     assert_eq!(PriorityClass::from(v1::PriorityClass::from(&class)), class);
 }
 
 pub(super) fn window(message: v1::WindowSpec) {
     if let Ok(window) = WindowSpec::try_from(message) {
-        let _ = window.validate();
+        if window.validate().is_ok() {
+            reached("valid window");
+        }
     }
 }
 
@@ -209,7 +229,9 @@ fn apply_tenants(bytes: &[u8]) {
     request.edits.into_iter().for_each(tenant_edit);
     for tenant in request.tenants {
         if let Some(spec) = converted!(TenantSpec, v1::TenantSpec, tenant) {
-            let _ = spec.validate();
+            if spec.validate().is_ok() {
+                reached("valid tenant");
+            }
         }
     }
 }
@@ -244,7 +266,9 @@ fn agent_message(bytes: &[u8]) {
     match message {
         FromAgent::Hello(hello) => {
             if let Some(spec) = hello.spec.and_then(|spec| converted!(NodeSpec, v1::NodeSpec, spec)) {
-                let _ = spec.validate();
+                if spec.validate().is_ok() {
+                    reached("valid node");
+                }
             }
         }
         FromAgent::Cards(report) => {
@@ -257,6 +281,7 @@ fn agent_message(bytes: &[u8]) {
         }
         FromAgent::Proofs(report) => {
             let proofs = proofs_from_wire(report.proofs);
+            reached("proofs");
             assert_eq!(proofs_from_wire(proofs.iter().map(Into::into).collect()), proofs);
         }
         FromAgent::Reports(reports) => reports.reports.into_iter().for_each(report),
@@ -267,6 +292,7 @@ fn agent_message(bytes: &[u8]) {
 fn report(message: v1::TaskReport) {
     let (clean_up, checkpoint) = (clean_up_from_wire(&message), checkpoint_from_wire(&message));
     let Ok((allocation, rank, state, ended_ms)) = report_from_wire(message) else { return };
+    reached("report");
     let again = TaskState::try_from(v1::TaskState::from(&state));
     assert_eq!(again.as_ref(), Ok(&state));
     let mut sent = report_to_wire(allocation, rank, &state, ended_ms);
@@ -301,6 +327,17 @@ fn watch_event(bytes: &[u8]) {
     let Ok(event) = v1::WatchEvent::decode(bytes) else { return };
     for message in event.changes {
         let Ok(change) = change_from_control_plane(message) else { continue };
+        reached(match &change {
+            Change::Put(object) => match **object {
+                Object::Tenant(_) => "tenant",
+                Object::Pool(_) => "pool",
+                Object::Node(_) => "node",
+                Object::Job(_) => "job",
+                Object::Allocation(_) => "allocation",
+                _ => "another object",
+            },
+            _ => "deletion",
+        });
         let Some(sent) = change_to_wire(&change) else { panic!("{change:?} was read and is told to nobody") };
         let again: Result<Change, FieldError> = change_from_control_plane(sent);
         assert_eq!(again.as_ref(), Ok(&change));
@@ -311,6 +348,7 @@ fn desired_state(bytes: &[u8]) {
     let Ok(message) = v1::Desired::decode(bytes) else { return };
     let tasks = message.tasks.len();
     if let Ok(desired) = desired(message) {
+        reached("desired");
         assert!(desired.tasks.len() <= tasks);
     }
 }
