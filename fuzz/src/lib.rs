@@ -2,8 +2,8 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | [`target`] | what a target is, and the list of all |
-//! | [`targets`] | the targets, grouped by what they read |
+//! | [`target`] | what a target is |
+//! | [`targets`], [`list`] | the targets, grouped by what they read; all of them |
 //! | [`corpus`] | the kept inputs, `corpus/TARGET/NAME` |
 //! | [`seed`] | writes those of the kept inputs that are not text |
 //! | [`mutate`] | makes new inputs from the kept ones, the same from the same seed |
@@ -14,6 +14,7 @@
 
 pub mod attempt;
 pub mod corpus;
+pub mod list;
 pub mod mutate;
 pub mod seed;
 pub mod target;

@@ -6,8 +6,9 @@
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use muster_fuzz::attempt::{again, attempt, keep, on_small_stack};
+use muster_fuzz::list::{GROUPS, named};
 use muster_fuzz::mutate::Mutator;
-use muster_fuzz::target::{GROUPS, Target, named};
+use muster_fuzz::target::Target;
 use muster_fuzz::{corpus, seed};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,8 +1,7 @@
-//! What a fuzz target is, and all that there are.
+//! What a fuzz target is, and what it has come to.
 //!
-//! What must stay true: names are unique, since each is a folder of kept inputs.
+//! What must stay true: a target notes where it came to, and asks nowhere.
 
-use crate::targets::{files, host, images, login, pki, replay, stored, text, tokens, wire};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -34,29 +33,4 @@ pub(crate) fn reached(place: &'static str) {
 #[must_use]
 pub fn take_reached() -> BTreeSet<&'static str> {
     REACHED.with_borrow_mut(std::mem::take)
-}
-
-/// All targets, group by group.
-pub const GROUPS: &[(&str, &[Target])] = &[
-    ("text", text::TARGETS),
-    ("replay", replay::TARGETS),
-    ("files", files::TARGETS),
-    ("wire", wire::TARGETS),
-    ("stored", stored::TARGETS),
-    ("tokens", tokens::TARGETS),
-    ("login", login::TARGETS),
-    ("pki", pki::TARGETS),
-    ("host", host::TARGETS),
-    ("images", images::TARGETS),
-];
-
-/// All targets.
-pub fn all() -> impl Iterator<Item = &'static Target> {
-    GROUPS.iter().flat_map(|(_, targets)| targets.iter())
-}
-
-/// The target of that name.
-#[must_use]
-pub fn named(name: &str) -> Option<&'static Target> {
-    all().find(|target| target.name == name)
 }

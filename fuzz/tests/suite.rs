@@ -4,8 +4,9 @@
 
 use muster_fuzz::attempt::{again, attempt, keep, on_small_stack};
 use muster_fuzz::corpus;
+use muster_fuzz::list::{GROUPS, all};
 use muster_fuzz::mutate::Mutator;
-use muster_fuzz::target::{GROUPS, Target, all, take_reached};
+use muster_fuzz::target::{Target, take_reached};
 use muster_fuzz::targets::wire::MESSAGES;
 use std::collections::BTreeSet;
 

@@ -7,7 +7,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use muster_fuzz::target::{Target, named};
+use muster_fuzz::list::named;
+use muster_fuzz::target::Target;
 use std::sync::LazyLock;
 
 static TARGET: LazyLock<&Target> = LazyLock::new(|| {

@@ -195,19 +195,19 @@ fn audit_file(bytes: &[u8]) {
 
 fn state_file(bytes: &[u8]) {
     let (_folder, path) = file_of(bytes);
-    if let Ok(copy) = state::read(&path) {
-        if copy.objects(NAME).is_ok() {
-            reached("copy");
-        }
+    if let Ok(copy) = state::read(&path)
+        && copy.objects(NAME).is_ok()
+    {
+        reached("copy");
     }
 }
 
 fn double_files(bytes: &[u8]) {
     json_readable::<Fleet>(bytes);
     json_readable::<FaultPlan>(bytes);
-    if let Some(text) = text_of(bytes) {
-        if record::parse(text).is_ok() {
-            reached("lines");
-        }
+    if let Some(text) = text_of(bytes)
+        && record::parse(text).is_ok()
+    {
+        reached("lines");
     }
 }

@@ -195,18 +195,18 @@ pub(super) fn tenant_edit(message: v1::TenantEdit) {
 }
 
 pub(super) fn pool(message: v1::Pool) {
-    if let Some(pool) = converted!(Pool, v1::Pool, message) {
-        if pool.validate().is_ok() {
-            reached("valid pool");
-        }
+    if let Some(pool) = converted!(Pool, v1::Pool, message)
+        && pool.validate().is_ok()
+    {
+        reached("valid pool");
     }
 }
 
 pub(super) fn device_class(message: v1::DeviceClass) {
-    if let Some(class) = converted!(DeviceClass, v1::DeviceClass, message) {
-        if class.validate().is_ok() {
-            reached("valid device class");
-        }
+    if let Some(class) = converted!(DeviceClass, v1::DeviceClass, message)
+        && class.validate().is_ok()
+    {
+        reached("valid device class");
     }
 }
 
@@ -217,10 +217,10 @@ pub(super) fn priority_class(message: v1::PriorityClass) {
 }
 
 pub(super) fn window(message: v1::WindowSpec) {
-    if let Ok(window) = WindowSpec::try_from(message) {
-        if window.validate().is_ok() {
-            reached("valid window");
-        }
+    if let Ok(window) = WindowSpec::try_from(message)
+        && window.validate().is_ok()
+    {
+        reached("valid window");
     }
 }
 
@@ -228,10 +228,10 @@ fn apply_tenants(bytes: &[u8]) {
     let Some(request) = received::<v1::ApplyTenantsRequest>(bytes) else { return };
     request.edits.into_iter().for_each(tenant_edit);
     for tenant in request.tenants {
-        if let Some(spec) = converted!(TenantSpec, v1::TenantSpec, tenant) {
-            if spec.validate().is_ok() {
-                reached("valid tenant");
-            }
+        if let Some(spec) = converted!(TenantSpec, v1::TenantSpec, tenant)
+            && spec.validate().is_ok()
+        {
+            reached("valid tenant");
         }
     }
 }
@@ -265,10 +265,10 @@ fn agent_message(bytes: &[u8]) {
     let Some(message) = received::<v1::AgentMessage>(bytes).and_then(|message| message.message) else { return };
     match message {
         FromAgent::Hello(hello) => {
-            if let Some(spec) = hello.spec.and_then(|spec| converted!(NodeSpec, v1::NodeSpec, spec)) {
-                if spec.validate().is_ok() {
-                    reached("valid node");
-                }
+            if let Some(spec) = hello.spec.and_then(|spec| converted!(NodeSpec, v1::NodeSpec, spec))
+                && spec.validate().is_ok()
+            {
+                reached("valid node");
             }
         }
         FromAgent::Cards(report) => {
