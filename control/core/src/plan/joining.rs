@@ -4,7 +4,7 @@
 //! it started can run any more (its host was booted since, the new agent has cleared that host, or every grace has passed), and
 //! under a new epoch; who is turned away is noted on the node. Cards that somebody still holds never change under them.
 
-use super::{attempts, isolation, machines, nodes, pools};
+use super::{attempts, isolation, machines, nodes, pools, withholding};
 use crate::bounds::{CELLS_MAX, NODES_MAX, REROUTE_MAX, RIVAL_EVERY_MS};
 use crate::draft::Draft;
 use crate::index::CellIndex;
@@ -65,12 +65,11 @@ pub(super) fn report_cards(
     withheld: &[Withheld],
 ) -> Result<Done, Reject> {
     let known = nodes::at_epoch(draft.state, id, epoch)?;
-    let gpus = known.spec.withholding(withheld);
-    if gpus == known.spec.gpus {
+    let mut node = known.clone();
+    withholding::apply(draft, &mut node, withheld);
+    if node == *known {
         return Ok(Done::Ok);
     }
-    let mut node = known.clone();
-    node.spec.gpus = gpus;
     node.spec.validate().map_err(Reject::Invalid)?;
     adopt_waiting(draft, &node, Some(known));
     draft.put(Object::Node(node));
@@ -176,6 +175,7 @@ fn come_back(draft: &mut Draft<'_>, known: &Node, spec: &NodeSpec, agent: u64) -
     }
     still_held(draft, known, spec)?;
     node.spec = spec.clone();
+    withholding::joins(&mut node);
     Ok(node)
 }
 

@@ -54,9 +54,9 @@ pub(super) fn set_drained(
                 }
                 Some(_) => {}
             }
-            let NodeNotes { agent, rival, cleared_gpus, links, lacks, .. } = node.notes.clone();
-            let drain_reason = drained_by(&by);
-            NodeNotes { agent, rival, cleared_gpus, links, lacks, drain_reason, drained_by: by, ..NodeNotes::default() }
+            let NodeNotes { agent, rival, cleared_gpus, links, lacks, verdicts, .. } = node.notes.clone();
+            let kept = NodeNotes { agent, rival, cleared_gpus, links, lacks, verdicts, ..NodeNotes::default() };
+            NodeNotes { drain_reason: drained_by(&by), drained_by: by, ..kept }
         }
     };
     windows::leave(draft, id, false);
