@@ -371,6 +371,7 @@ fn attempt_record() -> impl Strategy<Value = AttemptRecord> {
     let paid = (classes(), required_topology());
     let parts = (numbers, "[ -~]{0,9}", ends, vec(failure(), 0..3), nodes, option::of(by), paid);
     parts.prop_map(|(numbers, reason, ends, failures, nodes, preempted, (classes, topology))| AttemptRecord {
+        end_runs: ends.iter().rev().copied().collect(),
         attempt: Attempt(numbers.0),
         allocation: AllocationId(numbers.1),
         bound_ms: numbers.2,

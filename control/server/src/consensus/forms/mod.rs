@@ -56,6 +56,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("AllocationUsage", "held", 7),
     ("AttemptRecord", "classes", 7),
     ("AttemptRecord", "cleaned_ms", 7),
+    ("AttemptRecord", "end_runs", 9),
     ("AttemptRecord", "preempted", 7),
     ("AttemptRecord", "topology", 7),
     ("Change", "Audit", 8),
