@@ -262,6 +262,9 @@ pub struct NodeNotes {
     /// What its agent would withhold by verdicts on its cards' health.
     #[serde(default)]
     pub verdicts: Verdicts,
+    /// Cards that are others than before, by index, with the UUID of the one that was there: until an operator clears them, or the old one is back.
+    #[serde(default)]
+    pub replaced: BTreeMap<u16, String>,
 }
 
 /// An operator takes a card for well.
@@ -344,7 +347,12 @@ impl Node {
         });
         let lacks = Some(lacks.clone()).filter(|lacks| !lacks.is_empty());
         let spared = self.notes.verdicts.in_words();
-        [drained, quarantine, lacks, rival, spared].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        let replaced = |(gpu, was): (&u16, &String)| {
+            format!("GPU {gpu} is another card than before (was {was}): `muster clear-gpu {} {gpu}` takes note of it", self.spec.name)
+        };
+        let replaced: Vec<String> = self.notes.replaced.iter().map(replaced).collect();
+        let replaced = (!replaced.is_empty()).then(|| replaced.join("; "));
+        [drained, quarantine, lacks, rival, spared, replaced].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 }
 

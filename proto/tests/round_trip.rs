@@ -414,6 +414,7 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
             cleared_gpus,
             links,
             drained_by: [("user:alice".to_owned(), lacks.clone())].into(),
+            replaced: [(gpus_of(agent), lacks.clone())].into(),
             verdicts: Verdicts {
                 followed: [gpus_of(agent), 7].into(),
                 spared: vec![Withheld { gpu: gpus_of(agent), slice: None, reason: lacks.clone(), by_verdict: true }],

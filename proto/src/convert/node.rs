@@ -228,6 +228,7 @@ impl From<&NodeNotes> for v1::NodeNotes {
             lacks,
             drained_by,
             verdicts: Verdicts { followed, spared },
+            replaced,
         } = notes;
         v1::NodeNotes {
             agent: *agent,
@@ -248,6 +249,7 @@ impl From<&NodeNotes> for v1::NodeNotes {
             drained_by: drained_by.clone(),
             withheld_by_verdict: followed.iter().map(|gpu| u32::from(*gpu)).collect(),
             spared: spared.iter().map(Into::into).collect(),
+            replaced_gpus: replaced.iter().map(|(gpu, was)| (u32::from(*gpu), was.clone())).collect(),
         }
     }
 }
@@ -280,7 +282,10 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
             drained_by,
             withheld_by_verdict,
             spared,
+            replaced_gpus,
         } = wire;
+        let replaced = |(gpu, was)| Ok((narrow("replaced_gpus", gpu, u16::MAX)?, was));
+        let replaced = replaced_gpus.into_iter().map(replaced).collect::<Result<_, FieldError>>()?;
         let index = |gpu| narrow("withheld_by_verdict", gpu, u16::MAX);
         let followed = withheld_by_verdict.into_iter().map(index).collect::<Result<_, _>>()?;
         let verdicts = Verdicts { followed, spared: each("spared", spared)? };
@@ -300,6 +305,7 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
             lacks,
             drained_by,
             verdicts,
+            replaced,
         })
     }
 }

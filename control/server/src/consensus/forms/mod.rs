@@ -187,6 +187,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("NodeNotes", "drained_by", 9),
     ("NodeNotes", "lacks", 7),
     ("NodeNotes", "links", 7),
+    ("NodeNotes", "replaced", 9),
     ("NodeNotes", "verdicts", 9),
     ("NodeSpec", "proofs", 7),
     ("Object", "AuditHead", 8),
