@@ -5,9 +5,10 @@ use crate::state::State;
 use muster_model::elastic::Workers;
 use muster_model::identity::Secret;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
+use muster_model::mig::MigPlacement;
 use muster_model::sharing::CardSharing;
 use muster_model::{
-    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, GpuUnits, HoldMode, Job, JobSpec, LimitSignal,
+    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, Gpu, GpuUnits, HoldMode, Job, JobSpec, LimitSignal,
     Mount, NetworkPolicy, Ports, Stop, TaskImage, TaskMount, TaskPlacement, TaskState, Tenant, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,6 +128,19 @@ impl State {
     pub fn card_sharing(&self, node: NodeId) -> CardSharing {
         let Some(node) = self.nodes.get(&node) else { return CardSharing::default() };
         CardSharing::of(crate::routing::rules(self, &node.spec.pool), DriverVersion::reported(&node.spec.driver))
+    }
+
+    /// The MIG instances that the cards of a node keep while nobody holds them, by the layouts of its pool.
+    #[must_use]
+    pub fn pinned_instances(&self, node: NodeId) -> BTreeMap<u16, Vec<MigPlacement>> {
+        let Some(node) = self.nodes.get(&node) else { return BTreeMap::new() };
+        let (pool, gpus) = (crate::routing::rules(self, &node.spec.pool), &node.spec.gpus);
+        let pinned = pool.pinned_cards(gpus);
+        let slots = |(index, gpu): (usize, &Gpu)| {
+            let rank = gpus[..index].iter().filter(|other| other.model == gpu.model).count();
+            Some((index as u16, pool.pin_at(gpu.model, rank)?.slots().to_vec()))
+        };
+        if pinned == 0 { BTreeMap::new() } else { gpus.iter().enumerate().filter_map(slots).collect() }
     }
 
     /// The longest time that any task on `node` may outlive contact, in seconds; 0 when nothing runs there. Its devices may be

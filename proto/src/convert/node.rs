@@ -3,7 +3,7 @@
 use super::allocation::{mig_from_wire, mig_to_wire};
 use super::{each, narrow, need, word, word_if};
 use crate::v1;
-use muster_model::mig::PinnedLayout;
+use muster_model::mig::{MigPlacement, PinnedLayout};
 use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Verdicts, Withheld, WithheldSlice};
 use muster_model::node_links::{Nic, NodeLinks};
 use muster_model::sharing::{CardSharing, TimeSlice};
@@ -95,6 +95,20 @@ impl TryFrom<v1::WithheldCard> for Withheld {
         let slice = wire.slice.as_ref().map(mig_from_wire).transpose()?;
         let v1::WithheldCard { gpu, slice: _, reason, by_verdict } = wire;
         Ok(Withheld { gpu: narrow("gpu", gpu, u16::MAX)?, slice, reason, by_verdict })
+    }
+}
+
+impl From<&[MigPlacement]> for v1::PinnedSlots {
+    fn from(slots: &[MigPlacement]) -> Self {
+        v1::PinnedSlots { slots: slots.iter().copied().map(mig_to_wire).collect() }
+    }
+}
+
+impl TryFrom<v1::PinnedSlots> for Vec<MigPlacement> {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::PinnedSlots) -> Result<Self, FieldError> {
+        wire.slots.iter().map(mig_from_wire).collect()
     }
 }
 

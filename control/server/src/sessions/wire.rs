@@ -77,12 +77,16 @@ fn ports(ports: Ports) -> Option<v1::TaskPorts> {
 
 /// FNV-1a of all that is encoded but the stamp: two desired states that differ have different ones, but for one chance in 2^64.
 pub(crate) fn fingerprint(desired: &v1::Desired) -> u64 {
-    let v1::Desired { stamp: _, tasks, cleared_gpus, sharing, spared } = desired;
+    let v1::Desired { stamp: _, tasks, cleared_gpus, sharing, spared, pinned } = desired;
     let mut hash = FnvHasher::default();
     hash_each(sharing.as_slice(), &mut hash);
     hash_each(tasks, &mut hash);
     hash_each(cleared_gpus, &mut hash);
     hash_each(spared, &mut hash);
+    for (gpu, slots) in pinned {
+        hash.write_u32(*gpu);
+        hash_each(std::slice::from_ref(slots), &mut hash);
+    }
     hash.finish()
 }
 

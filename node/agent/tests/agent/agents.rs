@@ -670,6 +670,7 @@ async fn a_lagging_control_node_neither_kills_nor_revives() {
             cleared_gpus: Vec::new(),
             sharing: None,
             spared: Vec::new(),
+            pinned: Default::default(),
         };
         state.reports.clear();
     });
@@ -711,6 +712,7 @@ async fn a_session_is_on_disk_once_and_nothing_older_is_taken_after_a_crash() {
             cleared_gpus: Vec::new(),
             sharing: None,
             spared: Vec::new(),
+            pinned: Default::default(),
         };
         state.reports.clear();
     });

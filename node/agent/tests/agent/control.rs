@@ -61,6 +61,8 @@ pub(crate) struct ClusterState {
     pub(crate) cleared: Vec<v1::ClearedGpu>,
     /// What is kept in use although the agent would withhold it.
     pub(crate) spared: Vec<v1::WithheldCard>,
+    /// MIG instances that cards keep.
+    pub(crate) pinned: BTreeMap<u32, v1::PinnedSlots>,
     /// Card reports, in the order heard.
     pub(crate) cards: Vec<v1::CardReport>,
     pub(crate) heartbeats: u64,
@@ -115,7 +117,7 @@ impl Cluster {
             let stamp = v1::Stamp { incarnation: 1, revision, node_epoch: state.epoch };
             let tasks = tasks.iter().map(|(spec, stop)| to_wire(spec, *stop)).collect();
             let (cleared_gpus, spared) = (state.cleared.clone(), state.spared.clone());
-            state.desired = v1::Desired { stamp: Some(stamp), tasks, cleared_gpus, sharing: None, spared };
+            state.desired = v1::Desired { stamp: Some(stamp), tasks, cleared_gpus, sharing: None, spared, pinned: state.pinned.clone() };
             state.desired.clone()
         });
         self.send(ToAgent::Desired(desired));
