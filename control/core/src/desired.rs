@@ -185,7 +185,9 @@ impl State {
         (nodes.len() > 1 && together && tasks().all(whole)).then_some(block.0)
     }
 
-    fn secret_env_of(&self, job: &Job) -> BTreeMap<String, Option<Secret>> {
+    /// The secrets of a job's variables; none for one that is gone.
+    #[must_use]
+    pub fn secret_env_of(&self, job: &Job) -> BTreeMap<String, Option<Secret>> {
         let secret = |name: &String| self.secrets.get(&Secret::id_of(job.tenant, name)).cloned();
         job.spec.secret_env.iter().map(|(variable, name)| (variable.clone(), secret(name))).collect()
     }
