@@ -97,6 +97,14 @@ fn what_was_spared_stays_so_when_its_agent_joins_again() {
     assert_eq!(withheld(&state, &nodes)[3], [] as [u16; 0]);
     report(&mut state, nodes[3], &[verdict(0), verdict(1)]);
     assert_eq!(withheld(&state, &nodes)[3], [] as [u16; 0]);
+    // What it does not name any more has been lifted, and is not withheld later.
+    join(&mut state, spec("c", "one"));
+    assert!(state.nodes[&nodes[2]].notes.verdicts.spared.is_empty());
+    join(&mut state, spec("b", "one"));
+    for _ in 0..2 {
+        done(&mut state, Command::Sweep).expect("swept");
+    }
+    assert_eq!(withheld(&state, &nodes)[..4], [vec![0, 1], vec![], vec![], vec![0, 1]]);
     // The same of one that is followed.
     let mut again = spec("a", "one");
     again.gpus = again.withholding(&[verdict(0), verdict(1)]);

@@ -327,8 +327,8 @@ impl Shared {
         spec.gpus = spec.withholding(&withheld);
         spec.proofs.clone_from(&self.config.proofs.borrow());
         let mut state = self.state.lock();
-        // It does not say what of it are verdicts: where there are some, a report follows.
-        state.cards_told = withheld.into_iter().map(|one| Withheld { by_verdict: false, ..one }).collect();
+        // It does not say what of it are verdicts: a report follows, where there is something to tell.
+        state.cards_told.clear();
         state.proofs_told.clone_from(&spec.proofs);
         wire::message(Message::Hello(v1::Hello {
             spec: Some((&spec).into()),

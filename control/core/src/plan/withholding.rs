@@ -40,11 +40,15 @@ pub(super) fn apply(draft: &Draft<'_>, node: &mut Node, told: &[Withheld]) {
     node.notes.verdicts = parted;
 }
 
-/// An agent that has just joined names everything as withheld, and says right after which of it is a verdict: until then what was spared is.
+/// An agent that has just joined names everything as withheld, and says right after which of it is a verdict: until then what was spared is. What it does
+/// not name any more has been lifted.
 pub(super) fn joins(node: &mut Node) {
-    let spared = &node.notes.verdicts.spared;
-    let is_spared = |one: &Withheld| spared.iter().any(|known| (known.gpu, known.slice) == (one.gpu, one.slice));
-    let withheld: Vec<Withheld> = node.spec.withheld().into_iter().filter(|one| !is_spared(one)).collect();
+    let mut withheld = node.spec.withheld();
+    let verdicts = &mut node.notes.verdicts;
+    let same = |one: &Withheld, other: &Withheld| (one.gpu, one.slice) == (other.gpu, other.slice);
+    verdicts.followed.retain(|gpu| withheld.iter().any(|one| one.gpu == *gpu));
+    verdicts.spared.retain(|spared| withheld.iter().any(|one| same(one, spared)));
+    withheld.retain(|one| !verdicts.spared.iter().any(|spared| same(one, spared)));
     node.spec.gpus = node.spec.withholding(&withheld);
 }
 
