@@ -131,6 +131,10 @@ proptest! {
                 Some(_) => desired.pinned.get(&(index as u16)).cloned().unwrap_or_default(),
                 None => Vec::new(),
             };
+            // Set for a task that still waits for another card.
+            if waiting.iter().any(|(_, wanted)| wanted.spec.devices.iter().any(|hold| usize::from(hold.gpu) == index)) {
+                continue;
+            }
             let is_held = |place: &MigPlacement| holds.contains(&HoldMode::Mig(*place));
             let as_needed = match card.setting.as_ref().expect("it was read") {
                 CardSetting::Whole => {
