@@ -20,6 +20,7 @@ pub mod quotas;
 pub mod reclaim;
 pub mod scale;
 pub mod searches;
+pub mod reconnect;
 pub mod secure;
 pub mod secured;
 pub mod stall;

@@ -1,7 +1,7 @@
 //! How attempts ended, compactly: what is kept of each with its job, also when the job is over.
 //!
 //! What must stay true: the size of a record is bounded whatever the size of the gang (a gang may have 32,768 ranks): ways of ending
-//! are counted, only the first failures are kept rank by rank, and neighbouring ranks of one node are one entry.
+//! are counted, only the first failures are kept with their reasons, and neighbouring ranks of one node or with one end are one entry.
 
 use crate::allocation::Allocation;
 use crate::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
@@ -20,6 +20,8 @@ pub const WAYS_MAX: usize = 16;
 pub const FAILURES_MAX: usize = 8;
 /// Entries of nodes in all records of one job: about 50 KiB. The oldest attempts lose theirs first, and with them the way to their logs.
 pub const NODE_RUNS_MAX: usize = 8_192;
+/// Entries of ranks that ended alike in one record: a gang in which one rank fails has three.
+pub const END_RUNS_MAX: usize = 256;
 /// Bytes of a failed rank's reason.
 pub const FAILURE_REASON_BYTES_MAX: usize = 256;
 
@@ -76,6 +78,9 @@ pub struct AttemptRecord {
     /// How close together the job required it to stand.
     #[serde(default)]
     pub topology: RequiredTopology,
+    /// How the ranks ended, from rank 0 on, neighbours that ended alike in one entry; at most [`END_RUNS_MAX`], and the ranks after those are not in it.
+    #[serde(default)]
+    pub end_runs: Vec<EndCount>,
 }
 
 /// Who took the devices of an attempt, by which rule, and what that cost.
@@ -111,6 +116,15 @@ impl AttemptRecord {
                 _ => nodes.push(NodeRun { node: task.node, ranks: 1 }),
             }
         }
+        let mut end_runs: Vec<EndCount> = Vec::new();
+        // Of a gang that is over every rank has ended.
+        for end in held.task_states.iter().map_while(TaskEnd::of) {
+            match end_runs.last_mut() {
+                Some(last) if last.end == end => last.ranks += 1,
+                _ if end_runs.len() == END_RUNS_MAX => break,
+                _ => end_runs.push(EndCount { end, ranks: 1 }),
+            }
+        }
         AttemptRecord {
             attempt: held.attempt,
             allocation: held.id,
@@ -126,6 +140,7 @@ impl AttemptRecord {
             cleaned_ms: held.cleaned_ms,
             classes: held.classes.clone(),
             topology: held.topology,
+            end_runs,
         }
     }
 

@@ -108,6 +108,19 @@ pub struct Withheld {
     pub slice: Option<MigPlacement>,
     /// Why.
     pub reason: String,
+    /// A verdict from signs of a fault, which a faulty monitor may give of many cards at once: how many are followed is bounded
+    /// ([`Pool::withheld_limit`]). What is lost, held by others or not clean is withheld in any case.
+    #[serde(default)]
+    pub by_verdict: bool,
+}
+
+/// What an agent would withhold by verdicts, parted by the bound of its pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdicts {
+    /// Cards that are withheld by them.
+    pub followed: BTreeSet<u16>,
+    /// What is over the bound, and kept in use.
+    pub spared: Vec<Withheld>,
 }
 
 impl NodeSpec {
@@ -120,7 +133,7 @@ impl NodeSpec {
             gpu.withheld = None;
             gpu.withheld_slices.clear();
         }
-        for Withheld { gpu, slice, reason } in withheld {
+        for Withheld { gpu, slice, reason, by_verdict: _ } in withheld {
             let Some(gpu) = gpus.get_mut(usize::from(*gpu)) else { continue };
             match slice {
                 None if gpu.withheld.is_none() => gpu.withheld = Some(reason.clone()),
@@ -133,18 +146,14 @@ impl NodeSpec {
         gpus
     }
 
-    /// What of the cards is withheld: the reverse of [`withholding`](Self::withholding).
+    /// What of the cards is withheld, whatever for: the reverse of [`withholding`](Self::withholding).
     #[must_use]
     pub fn withheld(&self) -> Vec<Withheld> {
         let of = |(index, gpu): (usize, &Gpu)| {
             let index = index as u16;
-            let card =
-                gpu.withheld.iter().map(move |reason| Withheld { gpu: index, slice: None, reason: reason.clone() });
-            let slice = move |slice: &WithheldSlice| Withheld {
-                gpu: index,
-                slice: Some(slice.place),
-                reason: slice.reason.clone(),
-            };
+            let of = move |slice, reason: &String| Withheld { gpu: index, slice, reason: reason.clone(), by_verdict: false };
+            let card = gpu.withheld.iter().map(move |reason| of(None, reason));
+            let slice = move |slice: &WithheldSlice| of(Some(slice.place), &slice.reason);
             card.chain(gpu.withheld_slices.iter().map(slice)).collect::<Vec<_>>()
         };
         self.gpus.iter().enumerate().flat_map(of).collect()
@@ -250,6 +259,12 @@ pub struct NodeNotes {
     /// Who has drained it, each with their reason: it takes work again when none of them is left. Empty of a drained node: nobody in particular.
     #[serde(default)]
     pub drained_by: BTreeMap<String, String>,
+    /// What its agent would withhold by verdicts on its cards' health.
+    #[serde(default)]
+    pub verdicts: Verdicts,
+    /// Cards that are others than before, by index, with the UUID of the one that was there: until an operator clears them, or the old one is back.
+    #[serde(default)]
+    pub replaced: BTreeMap<u16, String>,
 }
 
 /// An operator takes a card for well.
@@ -331,7 +346,28 @@ impl Node {
             )
         });
         let lacks = Some(lacks.clone()).filter(|lacks| !lacks.is_empty());
-        [drained, quarantine, lacks, rival].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        let spared = self.notes.verdicts.in_words();
+        let replaced = |(gpu, was): (&u16, &String)| {
+            format!("GPU {gpu} is another card than before (was {was}): `muster clear-gpu {} {gpu}` takes note of it", self.spec.name)
+        };
+        let replaced: Vec<String> = self.notes.replaced.iter().map(replaced).collect();
+        let replaced = (!replaced.is_empty()).then(|| replaced.join("; "));
+        [drained, quarantine, lacks, rival, spared, replaced].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl Verdicts {
+    /// What is kept in use although it would be withheld, for people.
+    #[must_use]
+    pub fn in_words(&self) -> Option<String> {
+        let cards: BTreeSet<u16> = self.spared.iter().map(|spared| spared.gpu).collect();
+        let cards: Vec<String> = cards.iter().map(ToString::to_string).collect();
+        let first = self.spared.first()?;
+        Some(format!(
+            "GPU {} kept in use, since as many GPUs of the cell are withheld as the pool allows (withheld-max-percent, withheld-max-gpus): {}",
+            cards.join(", "),
+            first.reason
+        ))
     }
 }
 
@@ -387,7 +423,16 @@ pub struct Pool {
     /// MiB that a task which asked for no memory may use; none: its share of the node where isolation is full, else no bound.
     #[serde(default)]
     pub memory_limit_mib: Option<u64>,
+    /// How many percent of its cards in a cell may be withheld by verdicts on their health; none: [`WITHHELD_PERCENT_MAX`]. One card may be unless it is 0.
+    #[serde(default)]
+    pub withheld_max_percent: Option<u8>,
+    /// And at most so many cards.
+    #[serde(default)]
+    pub withheld_max_gpus: Option<u32>,
 }
+
+/// Half: more cards than that are not lost at once, but a monitor may be.
+pub const WITHHELD_PERCENT_MAX: u8 = 50;
 
 impl Pool {
     /// The pool that every node joins unless it says otherwise: everything is allowed, shared cards take the usual numbers.
@@ -412,7 +457,17 @@ impl Pool {
             isolation: IsolationLevel::None,
             network: None,
             memory_limit_mib: None,
+            withheld_max_percent: None,
+            withheld_max_gpus: None,
         }
+    }
+
+    /// How many of its cards in a cell may be withheld, when it has so many there.
+    #[must_use]
+    pub fn withheld_limit(&self, cards: usize) -> usize {
+        let percent = usize::from(self.withheld_max_percent.unwrap_or(WITHHELD_PERCENT_MAX).min(100));
+        let share = (cards * percent / 100).max(usize::from(percent > 0));
+        self.withheld_max_gpus.map_or(share, |most| share.min(most as usize))
     }
 
     /// What of a rule allows this image: a folder, or a registry with a part of a name.

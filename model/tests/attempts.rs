@@ -1,7 +1,7 @@
 //! Records of attempts stay small whatever the size of the gang, and say what matters.
 
 use muster_model::attempt::{
-    ATTEMPTS_MAX, AttemptRecord, EndCount, FAILURES_MAX, NODE_RUNS_MAX, WAYS_MAX, note_attempt, note_failure,
+    ATTEMPTS_MAX, AttemptRecord, END_RUNS_MAX, EndCount, FAILURES_MAX, NODE_RUNS_MAX, WAYS_MAX, note_attempt, note_failure,
 };
 use muster_model::task::{RankFailure, TaskEnd};
 use muster_model::{Allocation, AllocationId, Attempt, JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId};
@@ -36,6 +36,7 @@ fn the_largest_gang_has_a_small_record() {
     let counted: u32 = record.ends.iter().map(|count| count.ranks).sum();
     assert_eq!(counted + record.others, 32_768, "every rank is counted");
     assert_eq!(record.nodes.len(), 4_096);
+    assert_eq!(record.end_runs.len(), END_RUNS_MAX);
     let bytes = postcard::to_stdvec(&record).expect("it can be stored").len();
     assert!(bytes < 20_000, "{bytes} bytes");
 }
@@ -47,6 +48,14 @@ fn a_rank_is_found_on_its_node() {
     assert_eq!(nodes, [Some(4), Some(4), Some(9), Some(9), Some(9), Some(4), Some(2), None]);
     assert_eq!(record.nodes.len(), 4, "neighbours on one node are one entry");
     assert_eq!(record.ends, [EndCount { end: TaskEnd::Exited { code: 0 }, ranks: 7 }]);
+}
+
+#[test]
+fn each_rank_is_found_with_its_end() {
+    let exited = |code| TaskState::Exited { code };
+    let record = record(&held(512, |rank| rank / 8, |rank| exited(i32::from(rank == 7))));
+    let run = |code, ranks| EndCount { end: TaskEnd::Exited { code }, ranks };
+    assert_eq!(record.end_runs, [run(0, 7), run(1, 1), run(0, 504)]);
 }
 
 #[test]

@@ -165,6 +165,8 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Pool", "isolation", ISOLATION, "pool default isolation=full"),
     ("Pool", "network", ISOLATION, "network=host"),
     ("Pool", "memory_limit_mib", ISOLATION, "memory-limit=2048"),
+    ("Pool", "withheld_max_percent", "control/core/tests/withholding.rs", "fn a_pool_says_how_much_may_be_withheld"),
+    ("Pool", "withheld_max_gpus", "control/core/tests/withholding.rs", "fn a_pool_says_how_much_may_be_withheld"),
     ("PinnedLayout", "model", PINNED, "pin=h100/"),
     ("PinnedLayout", "slices", PINNED, "3g.40gb:1,2g.20gb:1"),
     ("PinnedLayout", "cards_per_node", PINNED, "pin-cards=1"),

@@ -7,7 +7,7 @@ use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Ran
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
-use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, WithheldSlice};
+use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Verdicts, Withheld, WithheldSlice};
 use muster_model::node_links::{Nic, NodeLinks};
 use muster_model::ports::PORT_BLOCKS;
 use muster_model::request::{SharingMode, TaskRequest};
@@ -371,6 +371,7 @@ fn attempt_record() -> impl Strategy<Value = AttemptRecord> {
     let paid = (classes(), required_topology());
     let parts = (numbers, "[ -~]{0,9}", ends, vec(failure(), 0..3), nodes, option::of(by), paid);
     parts.prop_map(|(numbers, reason, ends, failures, nodes, preempted, (classes, topology))| AttemptRecord {
+        end_runs: ends.iter().rev().copied().collect(),
         attempt: Attempt(numbers.0),
         allocation: AllocationId(numbers.1),
         bound_ms: numbers.2,
@@ -386,6 +387,10 @@ fn attempt_record() -> impl Strategy<Value = AttemptRecord> {
         classes,
         topology,
     })
+}
+
+fn gpus_of(number: u64) -> u16 {
+    (number % 16) as u16
 }
 
 fn notes() -> impl Strategy<Value = NodeNotes> {
@@ -409,6 +414,11 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
             cleared_gpus,
             links,
             drained_by: [("user:alice".to_owned(), lacks.clone())].into(),
+            replaced: [(gpus_of(agent), lacks.clone())].into(),
+            verdicts: Verdicts {
+                followed: [gpus_of(agent), 7].into(),
+                spared: vec![Withheld { gpu: gpus_of(agent), slice: None, reason: lacks.clone(), by_verdict: true }],
+            },
             lacks,
         },
     )
@@ -564,6 +574,8 @@ fn pool() -> impl Strategy<Value = Pool> {
             network: [None, Some(NetworkPolicy::Host), Some(NetworkPolicy::Private)]
                 [usize::from(time_slice_replicas % 3)],
             memory_limit_mib: (time_slice_replicas > 9).then_some(u64::from(mps_clients)),
+            withheld_max_percent: (time_slice_replicas > 99).then_some(mps_clients),
+            withheld_max_gpus: (mps_clients > 99).then_some(u32::from(time_slice_replicas)),
         })
 }
 

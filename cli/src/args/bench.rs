@@ -146,6 +146,9 @@ pub enum What {
         /// Number of connections that are held at once
         #[arg(long, default_value_t = 2_000)]
         connections: u32,
+        /// Number of agents that reconnect to one control node at once
+        #[arg(long, default_value_t = 6_250)]
+        agents: u32,
     },
     /// Starting and ending tasks on one node, isolated and not; run it as root to see all of it (not part of `all`)
     Tasks {

@@ -6,7 +6,7 @@ use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
 use muster_bench::{
-    decisions, failover, lifecycle, node, overload, packing, passes, plans, quotas, reclaim, scale, searches, secure,
+    decisions, failover, lifecycle, node, overload, packing, passes, plans, quotas, reclaim, reconnect, scale, searches, secure,
     stall, submissions, tasks, timeline, wan,
 };
 use std::path::Path;
@@ -83,8 +83,10 @@ async fn one(muster: &Path, under: &Path, what: &What) -> anyhow::Result<Vec<Tab
             timeline::run(muster, under, &options).await
         }
         What::Failover { rounds } => failover::run(muster, under, *rounds).await,
-        What::Secure { handshakes, connections } => {
-            secure::run(secure::Options { handshakes: *handshakes, connections: *connections })
+        What::Secure { handshakes, connections, agents } => {
+            let mut tables = secure::run(secure::Options { handshakes: *handshakes, connections: *connections })?;
+            tables.extend(reconnect::run(*agents).await?);
+            Ok(tables)
         }
         What::Stall { jobs } => stall::run(muster, under, *jobs).await,
         What::Tasks { rounds, at_once } => {

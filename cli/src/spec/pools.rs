@@ -16,6 +16,8 @@
 //! isolation: full
 //! network: private
 //! memory-limit: 16Gi
+//! withheld-max-percent: 50
+//! withheld-max-gpus: 64
 //! ```
 
 use crate::failure::Failure;
@@ -47,6 +49,8 @@ pub const KEYS: &[&str] = &[
     "isolation",
     "network",
     "memory-limit",
+    "withheld-max-percent",
+    "withheld-max-gpus",
 ];
 
 #[derive(Debug, Deserialize)]
@@ -74,6 +78,8 @@ struct PoolText {
     network: Option<String>,
     /// Of a task that asks for none.
     memory_limit: Option<Scalar>,
+    withheld_max_percent: Option<u32>,
+    withheld_max_gpus: Option<u32>,
 }
 
 /// What jobs may mount.
@@ -142,6 +148,8 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<v1::Pool>, Failure> {
         mounts: text.mounts.unwrap_or_default().into_iter().map(rule).collect(),
         isolation: text.isolation.unwrap_or_default(),
         network: text.network.unwrap_or_default(),
+        withheld_max_percent: text.withheld_max_percent,
+        withheld_max_gpus: text.withheld_max_gpus,
     };
     let pools = texts.into_iter().map(pool).collect();
     if faults.is_empty() { Ok(pools) } else { Err(Failure::from(faults)) }

@@ -29,6 +29,9 @@ pub struct AttemptView {
     pub reason: String,
     /// How its ranks ended, most of them first.
     pub ends: Vec<EndView>,
+    /// How each rank ended, from rank 0; of attempts of earlier versions it is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RanksView>,
     /// The first ranks that failed, in the order of their times.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailureView>,
@@ -85,6 +88,37 @@ pub struct EndView {
     pub signal: Option<i32>,
     /// How many.
     pub ranks: u32,
+}
+
+/// Consecutive ranks that ended alike.
+#[derive(Clone, Debug, Serialize)]
+pub struct RanksView {
+    /// The first.
+    pub first: u32,
+    /// The last.
+    pub last: u32,
+    /// How.
+    #[serde(flatten)]
+    pub end: EndView,
+}
+
+impl RanksView {
+    fn of_runs(runs: &[v1::EndCount]) -> Vec<Self> {
+        let mut next = 0_u32;
+        let run = |run: &v1::EndCount| {
+            let first = next;
+            next = first.saturating_add(run.ranks);
+            RanksView { first, last: next.saturating_sub(1), end: EndView::new(run.end.as_ref(), run.ranks) }
+        };
+        runs.iter().map(run).collect()
+    }
+
+    /// `0-6 stopped`, `7 exit code 1`.
+    fn words(&self) -> String {
+        let RanksView { first, last, end } = self;
+        let which = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        format!("{which} {}", end.words())
+    }
 }
 
 /// A rank that failed.
@@ -169,6 +203,7 @@ impl AttemptView {
             cleaned_ms: record.cleaned_ms,
             reason: record.reason.clone(),
             ends: ends.chain(others).collect(),
+            ranks: RanksView::of_runs(&record.end_runs),
             failures: record.failures.iter().map(failure).collect(),
             quota_history: QuotaSegment::of_all(&record.classes, paths),
             quota_times: QuotaTime::of((&record.classes, record.earlier.as_ref()), record.ended_ms, paths),
@@ -178,7 +213,17 @@ impl AttemptView {
     }
 }
 
+/// Entries of ranks that the table shows; the rest is in `-o json`.
+const RANKS_SHOWN_MAX: usize = 16;
+
 impl AttemptView {
+    /// How each rank ended, where they did not end alike.
+    fn ranks_in_words(&self) -> Option<String> {
+        let shown = self.ranks.iter().take(RANKS_SHOWN_MAX).map(RanksView::words).collect::<Vec<_>>().join(", ");
+        let more = if self.ranks.len() > RANKS_SHOWN_MAX { ", and more: see -o json" } else { "" };
+        (self.ranks.len() > 1).then(|| format!("Ranks of attempt {}: {shown}{more}", self.attempt))
+    }
+
     /// `guaranteed by research/nlp 1:00:00, burst (spot) 5:00`.
     fn quota_words(&self) -> String {
         let mut words: Vec<String> = self.quota_times.iter().map(QuotaTime::words).collect();
@@ -211,6 +256,9 @@ pub fn attempts_table(attempts: &[AttemptView]) -> Vec<Block> {
         columns.row(row);
     }
     let mut blocks = vec![Block::Text(String::new()), columns.block()];
+    if let Some(words) = attempts.last().and_then(AttemptView::ranks_in_words) {
+        blocks.extend([Block::Text(String::new()), Block::Text(words)]);
+    }
     let Some(last) = attempts.last().filter(|last| !last.failures.is_empty()) else { return blocks };
     let mut columns = Columns::new(&["FAILED RANK", "NODE", "HOW", "AT"]).right(&["FAILED RANK"]);
     for failure in &last.failures {
@@ -224,4 +272,25 @@ pub fn attempts_table(attempts: &[AttemptView]) -> Vec<Block> {
     }
     blocks.extend([Block::Text(String::new()), columns.block()]);
     blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rank_is_shown_with_its_end_where_they_differ() {
+        let state = |kind, code| v1::TaskState { kind: i32::from(kind), code, ..v1::TaskState::default() };
+        let run = |kind, code, ranks| v1::EndCount { end: Some(state(kind, code)), ranks };
+        let words = |end_runs: Vec<v1::EndCount>| {
+            let record = v1::AttemptRecord { attempt: 2, end_runs, ..v1::AttemptRecord::default() };
+            AttemptView::new(&record, &BTreeMap::new(), &BTreeMap::new()).ranks_in_words()
+        };
+        assert_eq!(words(vec![run(Kind::Exited, 0, 512)]), None);
+        let said = words(vec![run(Kind::Stopped, 0, 7), run(Kind::Exited, 1, 1), run(Kind::Signaled, 9, 504)]);
+        let expected = "Ranks of attempt 2: 0-6 stopped, 7 exit code 1, 8-511 signal 9 (SIGKILL)";
+        assert_eq!(said.as_deref(), Some(expected));
+        let many = words(vec![run(Kind::Stopped, 0, 1), run(Kind::Exited, 1, 1)].repeat(20)).expect("many");
+        assert!(many.ends_with("15 exit code 1, and more: see -o json"), "{many}");
+    }
 }

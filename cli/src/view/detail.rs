@@ -130,6 +130,9 @@ impl JobDetail {
         if let Some(why) = reply.allocation.as_ref().and_then(why_stopping).filter(|_| view.reason.is_empty()) {
             view.reason = why;
         }
+        if !reply.secrets_missing.is_empty() && view.reason.is_empty() {
+            view.reason = format!("its tasks wait for their secrets: {}", reply.secrets_missing);
+        }
         let names: BTreeMap<u32, &String> = job.nodes.iter().copied().zip(&reply.node_names).collect();
         let placed = reply.allocation.as_ref();
         let gpus = |task: &v1::TaskPlacement| -> Vec<HoldView> {

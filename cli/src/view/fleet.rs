@@ -4,6 +4,7 @@ use crate::output::{Block, Columns};
 use crate::units::{show_cpus, show_mebibytes, show_moment};
 use crate::view::links::LinksView;
 use muster_model::Pool;
+use muster_model::node::WITHHELD_PERCENT_MAX;
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -352,6 +353,11 @@ pub struct PoolView {
     /// What a task that asked for no memory may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_mib: Option<u64>,
+    /// Percent of its cards in a cell that may be withheld by verdicts on their health.
+    pub withheld_max_percent: u32,
+    /// And how many at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withheld_max_gpus: Option<u32>,
     /// What a job that a floor covers waits at most for what others borrow here, in seconds: cool-down, longest grace, stopping, and until the storage of
     /// checkpoints can take more.
     pub floor_wait_s: u64,
@@ -434,6 +440,8 @@ impl PoolView {
             isolation: pool.isolation.clone(),
             network: Pool::try_from(pool.clone()).map(|pool| pool.network().to_string()).unwrap_or_default(),
             memory_limit_mib: pool.memory_limit_mib,
+            withheld_max_percent: pool.withheld_max_percent.unwrap_or_else(|| WITHHELD_PERCENT_MAX.into()),
+            withheld_max_gpus: pool.withheld_max_gpus,
         }
     }
 }

@@ -122,6 +122,8 @@ fn a_task_waits_until_its_secrets_can_be_opened() {
         std::fs::read_to_string(&log).unwrap_or_default().contains("a task waits for its secrets")
     });
     assert_eq!(dev.state(job), "starting");
+    let said = dev.ok(&["job", job]);
+    assert!(said.contains("its tasks wait for their secrets") && said.contains("has no secrets.key"), "{said}");
     std::fs::rename(&away, &key).expect("moved back");
     dev.until(job, &["completed"]);
     assert_eq!(dev.ok(&["logs", job]).trim(), sha256("s3cret"));

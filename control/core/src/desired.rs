@@ -5,9 +5,10 @@ use crate::state::State;
 use muster_model::elastic::Workers;
 use muster_model::identity::Secret;
 use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
+use muster_model::mig::MigPlacement;
 use muster_model::sharing::CardSharing;
 use muster_model::{
-    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, GpuUnits, HoldMode, Job, JobSpec, LimitSignal,
+    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, Gpu, GpuUnits, HoldMode, Job, JobSpec, LimitSignal,
     Mount, NetworkPolicy, Ports, Stop, TaskImage, TaskMount, TaskPlacement, TaskState, Tenant, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,6 +130,19 @@ impl State {
         CardSharing::of(crate::routing::rules(self, &node.spec.pool), DriverVersion::reported(&node.spec.driver))
     }
 
+    /// The MIG instances that the cards of a node keep while nobody holds them, by the layouts of its pool.
+    #[must_use]
+    pub fn pinned_instances(&self, node: NodeId) -> BTreeMap<u16, Vec<MigPlacement>> {
+        let Some(node) = self.nodes.get(&node) else { return BTreeMap::new() };
+        let (pool, gpus) = (crate::routing::rules(self, &node.spec.pool), &node.spec.gpus);
+        let pinned = pool.pinned_cards(gpus);
+        let slots = |(index, gpu): (usize, &Gpu)| {
+            let rank = gpus[..index].iter().filter(|other| other.model == gpu.model).count();
+            Some((index as u16, pool.pin_at(gpu.model, rank)?.slots().to_vec()))
+        };
+        if pinned == 0 { BTreeMap::new() } else { gpus.iter().enumerate().filter_map(slots).collect() }
+    }
+
     /// The longest time that any task on `node` may outlive contact, in seconds; 0 when nothing runs there. Its devices may be
     /// given away only after it.
     #[must_use]
@@ -171,7 +185,9 @@ impl State {
         (nodes.len() > 1 && together && tasks().all(whole)).then_some(block.0)
     }
 
-    fn secret_env_of(&self, job: &Job) -> BTreeMap<String, Option<Secret>> {
+    /// The secrets of a job's variables; none for one that is gone.
+    #[must_use]
+    pub fn secret_env_of(&self, job: &Job) -> BTreeMap<String, Option<Secret>> {
         let secret = |name: &String| self.secrets.get(&Secret::id_of(job.tenant, name)).cloned();
         job.spec.secret_env.iter().map(|(variable, name)| (variable.clone(), secret(name))).collect()
     }

@@ -30,6 +30,7 @@ mod level;
 pub mod outcome;
 pub mod plan;
 pub mod quota;
+pub mod failed_tries;
 pub mod rate;
 pub mod reason;
 pub mod reject;

@@ -54,6 +54,7 @@ mod tenants;
 mod update;
 mod usage;
 mod windows;
+mod withholding;
 
 use crate::command::Command;
 use crate::draft::Draft;

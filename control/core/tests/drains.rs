@@ -1,4 +1,4 @@
-//! Drains of several operators: each lifts their own.
+//! Drains of several operators: each lifts their own; and what a node says of cards that were swapped.
 
 use muster_control_core::{Command, Done, Entry, Reject, State, execute};
 use muster_model::identity::Author;
@@ -68,4 +68,28 @@ fn where_nobody_has_a_name_and_below_the_level_anybody_undrains() {
         done(&mut state, by(who, id, false, false)).expect("it is undrained");
         assert!(!node(&state, id).drained);
     }
+}
+
+/// Whoever has swapped a card, and who has not, sees it until they take note of it.
+#[test]
+fn a_card_in_the_place_of_another_is_shown_until_somebody_takes_note_or_the_old_one_is_back() {
+    let (mut state, id) = cluster(5);
+    let mut join = |state: &mut State, uuid: &str| {
+        let mut spec = NodeSpec::usual("gpu-1", Gpu::usual_cards("gpu-1", 2, GpuModel::H100));
+        spec.gpus[1].uuid = uuid.to_owned();
+        let command = Command::JoinNode { spec, usage_incarnation: None, agent: 0 };
+        done(state, command).expect("it joins again");
+        node(state, id).reason()
+    };
+    let old = node(&state, id).spec.gpus[1].uuid.clone();
+    assert_eq!(join(&mut state, &old), "");
+    for new in ["GPU-new", "GPU-newer"] {
+        let said = join(&mut state, new);
+        assert!(said.contains("GPU 1 is another card") && said.contains(&old), "{said}");
+    }
+    assert_eq!(join(&mut state, &old), "", "it is back");
+    join(&mut state, "GPU-new");
+    done(&mut state, Command::ClearGpu { node: id, gpu: 1, reason: "swapped".to_owned() }).expect("noted");
+    assert_eq!(node(&state, id).reason(), "");
+    assert_eq!(join(&mut state, "GPU-new"), "");
 }

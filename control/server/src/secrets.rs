@@ -155,14 +155,7 @@ pub(crate) fn deliver(
     secrets: BTreeMap<String, Option<Secret>>,
     task: &mut v1::DesiredTask,
 ) {
-    let opened = keys.as_ref().map_err(ToString::to_string).and_then(|keys| {
-        let open = |(variable, secret): (String, Option<Secret>)| {
-            let secret = secret.ok_or_else(|| format!("the secret of {variable} was removed"))?;
-            Ok((variable, keys.open(cluster, &secret).map_err(|error| error.to_string())?))
-        };
-        secrets.into_iter().map(open).collect::<Result<BTreeMap<_, _>, String>>()
-    });
-    match opened {
+    match open_all(keys, cluster, secrets) {
         Ok(values) => task.secrets = values,
         Err(why) => {
             metrics::counter!("muster_secrets_not_opened_total").increment(1);
@@ -170,6 +163,25 @@ pub(crate) fn deliver(
             task.secrets_missing = why;
         }
     }
+}
+
+/// Why the secrets of a job cannot be opened here; nothing where they can.
+pub(crate) fn missing(host: &Host, cluster: u64, secrets: BTreeMap<String, Option<Secret>>) -> Option<String> {
+    open_all(&Keys::of(host), cluster, secrets).err()
+}
+
+/// The values by variable, or why one of them cannot be opened.
+fn open_all(
+    keys: &Result<Keys, SecretError>,
+    cluster: u64,
+    secrets: BTreeMap<String, Option<Secret>>,
+) -> Result<BTreeMap<String, String>, String> {
+    let keys = keys.as_ref().map_err(ToString::to_string)?;
+    let open = |(variable, secret): (String, Option<Secret>)| {
+        let secret = secret.ok_or_else(|| format!("the secret of {variable} was removed"))?;
+        Ok((variable, keys.open(cluster, &secret).map_err(|error| error.to_string())?))
+    };
+    secrets.into_iter().map(open).collect()
 }
 
 /// Whether a value can be that of a variable.

@@ -253,6 +253,12 @@ impl Pool {
             || format!("is {} MiB", self.memory_limit_mib.unwrap_or_default()),
             "use at least 1 MiB and at most 64 TiB, or leave it out",
         );
+        faults.when(
+            self.withheld_max_percent.is_some_and(|percent| percent > 100),
+            "withheld_max_percent",
+            || format!("is {}", self.withheld_max_percent.unwrap_or_default()),
+            "use 0 to 100; 0 withholds no GPU because of its health",
+        );
         self.check_files(&mut faults);
         faults.done(())
     }

@@ -10,6 +10,7 @@ use crate::shared::Shared;
 use crate::wire;
 use futures::Stream;
 use muster_enrolment::Sessions;
+use muster_model::node::Withheld;
 use muster_proto::v1;
 use muster_proto::v1::agents_client::AgentsClient;
 use muster_proto::v1::control_message::Message;
@@ -258,6 +259,9 @@ async fn take(shared: &Arc<Shared>, message: v1::ControlMessage, logs: &mut LogR
 /// anything acts on it.
 async fn take_desired(shared: &Arc<Shared>, mut wire: v1::Desired) -> Result<(), Ended> {
     let cleared = std::mem::take(&mut wire.cleared_gpus);
+    // What cannot be read stays withheld.
+    let spared = std::mem::take(&mut wire.spared).into_iter().filter_map(|one| Withheld::try_from(one).ok());
+    let spared = spared.map(|one| (one.gpu, one.slice)).collect();
     let desired = match wire::desired(wire) {
         Ok(desired) => Arc::new(desired),
         Err(error) => {
@@ -286,6 +290,7 @@ async fn take_desired(shared: &Arc<Shared>, mut wire: v1::Desired) -> Result<(),
         return Err(Ended::Stopped);
     }
     shared.health.set_sharing(desired.sharing);
+    shared.health.set_spared(spared);
     let mut state = shared.state.lock();
     state.desired = Some(Arc::clone(&desired));
     drop(state);

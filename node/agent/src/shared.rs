@@ -278,7 +278,7 @@ impl Shared {
     /// The cards as the plan sees them.
     pub(crate) fn observed_cards(&self) -> Vec<CardObserved> {
         let mut cards = self.cards.observed();
-        for Withheld { gpu, slice, reason } in self.health.withheld() {
+        for Withheld { gpu, slice, reason, by_verdict: _ } in self.health.refused() {
             let Some(card) = cards.get_mut(usize::from(gpu)) else { continue };
             match slice {
                 None => drop(card.withheld.get_or_insert(reason)),
@@ -327,7 +327,8 @@ impl Shared {
         spec.gpus = spec.withholding(&withheld);
         spec.proofs.clone_from(&self.config.proofs.borrow());
         let mut state = self.state.lock();
-        state.cards_told = withheld;
+        // It does not say what of it are verdicts: a report follows, where there is something to tell.
+        state.cards_told.clear();
         state.proofs_told.clone_from(&spec.proofs);
         wire::message(Message::Hello(v1::Hello {
             spec: Some((&spec).into()),

@@ -1,5 +1,6 @@
 //! Between the wire and the node core; only what the shared conversions do not cover.
 
+use muster_model::mig::MigPlacement;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision, TenantId};
 use muster_model::ports::PORTS_PER_BLOCK;
 use muster_model::task::DeviceHold;
@@ -57,7 +58,13 @@ pub(crate) fn desired(wire: v1::Desired) -> Result<Desired, FieldError> {
         tasks.insert(task.spec.key, task);
     }
     let sharing = wire.sharing.map(Into::into).unwrap_or_default();
-    Ok(Desired { stamp, tasks, sharing })
+    let slots = |(gpu, slots): (u32, v1::PinnedSlots)| {
+        let field = format!("pinned[{gpu}]");
+        let index = u16::try_from(gpu).map_err(|_| FieldError::new(field.as_str(), "is too large", "name a GPU"))?;
+        Ok((index, Vec::<MigPlacement>::try_from(slots).map_err(|error| error.under(&field))?))
+    };
+    let pinned = wire.pinned.into_iter().map(slots).collect::<Result<_, FieldError>>()?;
+    Ok(Desired { stamp, tasks, sharing, pinned })
 }
 
 /// The signal of this number, if there is one that this version knows.

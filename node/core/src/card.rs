@@ -1,7 +1,8 @@
 //! How a card is set, how it should be, and the steps between.
 //!
 //! What must stay true: a setting that somebody holds is never taken away; a card is taken apart before it is set up anew; a card that
-//! nobody holds or is about to hold is whole; the steps of one card never depend on another card, so each is worked on by itself.
+//! nobody holds or is about to hold is whole, or has the MIG instances that its pool pins to it; the steps of one card never depend on another card, so
+//! each is worked on by itself.
 
 use crate::health::Scope;
 use crate::mps::{MpsLimits, MpsSetting, MpsStart};
@@ -12,7 +13,7 @@ use muster_model::mig::{self, MigPlacement};
 use muster_model::request::SharingMode;
 use muster_model::sharing::{CardSharing, TimeSlice};
 use muster_model::task::HoldMode;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// How a card is driven now.
@@ -185,6 +186,8 @@ pub(crate) struct SettingRules<'a> {
     pub(crate) model: GpuModel,
     pub(crate) sharing: &'a CardSharing,
     pub(crate) users: TaskUsers,
+    /// MIG instances that stand also while nobody holds them.
+    pub(crate) pinned: &'a [MigPlacement],
 }
 
 impl Holders {
@@ -218,6 +221,19 @@ impl Holders {
         })
     }
 
+    /// The MIG instances that are held, and those that are pinned beside them. What is held from before a layout may be in the way of some.
+    fn instances_beside(&self, rules: SettingRules<'_>) -> BTreeMap<MigPlacement, u8> {
+        let mut all: BTreeMap<MigPlacement, u8> = self.instances().collect();
+        let Some(family) = rules.model.facts().mig else { return all };
+        for slot in rules.pinned {
+            let places: Vec<MigPlacement> = all.keys().copied().collect();
+            if !all.contains_key(slot) && mig::can_stand(family, &places, *slot) {
+                all.insert(*slot, 1);
+            }
+        }
+        all
+    }
+
     /// How an MPS server for the holders is started; none where nobody has a share of it.
     fn mps_start(&self, rules: SettingRules<'_>) -> Option<MpsStart> {
         let limits = self.0.iter().filter_map(|held| MpsLimits::of(rules.model, held.mode));
@@ -227,14 +243,18 @@ impl Holders {
 
     /// The setting that the holders need; `None` when they need different ones, which only a corrupted record can show: such a
     /// card is left as it is until enough of them are gone.
-    fn setting(&self) -> Option<CardSetting> {
-        let Some(first) = self.0.first().map(|held| held.mode.mode()) else { return Some(CardSetting::Whole) };
-        if !self.all_in(first) {
+    fn setting(&self, rules: SettingRules<'_>) -> Option<CardSetting> {
+        let mode = match self.0.first() {
+            Some(first) => first.mode.mode(),
+            None if rules.pinned.is_empty() => SharingMode::Whole,
+            None => SharingMode::Mig,
+        };
+        if !self.all_in(mode) {
             return None;
         }
-        Some(match first {
+        Some(match mode {
             SharingMode::Whole => CardSetting::Whole,
-            SharingMode::Mig => CardSetting::Mig(self.instances().collect()),
+            SharingMode::Mig => CardSetting::Mig(self.instances_beside(rules)),
             // Whose clients it takes and what it grants is not the card's mode.
             SharingMode::Mps => CardSetting::Mps(MpsSetting::default()),
             SharingMode::TimeSlice => CardSetting::TimeSlice,
@@ -269,15 +289,22 @@ fn steps_of_mps(now: &MpsSetting, holders: &Holders, rules: SettingRules<'_>) ->
 
 /// The steps that take a card from `now` to what its holders need: what takes it apart comes first.
 pub(crate) fn steps(now: &CardSetting, holders: &Holders, rules: SettingRules<'_>) -> Vec<CardStep> {
-    let Some(wanted) = holders.setting() else { return Vec::new() };
+    let Some(wanted) = holders.setting(rules) else { return Vec::new() };
     let mut steps = Vec::new();
+    // A fault in making one that nobody waits for holds up nobody.
+    let held: BTreeSet<MigPlacement> = holders.instances().map(|(place, _)| place).collect();
+    let held_first = |new: &mut Vec<CardStep>| {
+        new.sort_by_key(|step| !matches!(step, CardStep::CreateInstance(place, _) if held.contains(place)));
+    };
     match (now, &wanted) {
         (CardSetting::Mig(standing), CardSetting::Mig(needed)) => {
             let is_in = |all: &BTreeMap<MigPlacement, u8>, place, count| all.get(place) == Some(count);
             let gone = standing.iter().filter(|(place, count)| !is_in(needed, place, count));
             steps.extend(gone.map(|(place, _)| CardStep::DestroyInstance(*place)));
             let new = needed.iter().filter(|(place, count)| !is_in(standing, place, count));
-            steps.extend(new.map(|(place, count)| CardStep::CreateInstance(*place, *count)));
+            let mut new: Vec<CardStep> = new.map(|(place, count)| CardStep::CreateInstance(*place, *count)).collect();
+            held_first(&mut new);
+            steps.extend(new);
         }
         (CardSetting::Mps(server), CardSetting::Mps(_)) => return steps_of_mps(server, holders, rules),
         (now, wanted) if now == wanted => {}
@@ -295,7 +322,10 @@ pub(crate) fn steps(now: &CardSetting, holders: &Holders, rules: SettingRules<'_
                 CardSetting::Whole => {}
                 CardSetting::Mig(needed) => {
                     steps.push(CardStep::EnableMig);
-                    steps.extend(needed.iter().map(|(place, count)| CardStep::CreateInstance(*place, *count)));
+                    let new = needed.iter().map(|(place, count)| CardStep::CreateInstance(*place, *count));
+                    let mut new: Vec<CardStep> = new.collect();
+                    held_first(&mut new);
+                    steps.extend(new);
                 }
                 CardSetting::Mps(_) => steps.extend(holders.mps_start(rules).map(CardStep::StartMps)),
                 CardSetting::TimeSlice => steps.push(CardStep::SetTimeSlice(rules.sharing.time_slice)),

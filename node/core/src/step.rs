@@ -15,6 +15,8 @@ use crate::card::{self, CardObserved, CardSetting, CardWork, Holder, Holders, Re
 use crate::fence;
 use crate::task::{Desired, DesiredTask, ObservedTask, Stopping, TaskKey, TaskSpec};
 use crate::users::TaskUsers;
+use muster_model::mig::MigPlacement;
+use muster_model::task::HoldMode;
 use muster_model::{Stop, World};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -242,7 +244,9 @@ fn card_work(desired: &Desired, observed: &Observed, holders: &[Holders]) -> Vec
         live.any(|task| task.spec.devices.iter().any(|hold| hold.gpu == card))
     };
     let work = |(card, (seen, held)): (u16, (&CardObserved, &Holders))| {
-        let rules = SettingRules { model: seen.model, sharing: &desired.sharing, users: observed.users };
+        let pinned = pinned_on(desired, card, seen);
+        let rules =
+            SettingRules { model: seen.model, sharing: &desired.sharing, users: observed.users, pinned: &pinned };
         let steps = match &seen.setting {
             None => Vec::new(),
             Some(CardSetting::Mps(_)) if seen.mps_failed && has_live(card) => Vec::new(),
@@ -252,6 +256,15 @@ fn card_work(desired: &Desired, observed: &Observed, holders: &[Holders]) -> Vec
         CardWork { card, steps }
     };
     (0..).zip(observed.cards.iter().zip(holders)).map(work).collect()
+}
+
+/// The MIG instances that stand on a card also while nobody holds them: none on what is withheld, and none that the card cannot have.
+fn pinned_on(desired: &Desired, card: u16, seen: &CardObserved) -> Vec<MigPlacement> {
+    let serves = |slot: &MigPlacement| {
+        let mode = HoldMode::Mig(*slot);
+        seen.withheld_from(mode).is_none() && card::possible(seen.model, mode).is_ok()
+    };
+    desired.pinned.get(&card).into_iter().flatten().copied().filter(serves).collect()
 }
 
 fn forgettable<'a>(desired: &'a Desired, observed: &'a Observed) -> impl Iterator<Item = Step> + 'a {

@@ -3,6 +3,7 @@
 use crate::secrets::Secrets;
 use crate::stamp::Stamp;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, TenantId};
+use muster_model::mig::MigPlacement;
 use muster_model::sharing::CardSharing;
 use muster_model::task::{DeviceHold, TaskState};
 use muster_model::{Checkpoint, LimitSignal, Ports, Stop, TaskImage, TaskMount, World};
@@ -216,6 +217,8 @@ pub struct Desired {
     pub tasks: BTreeMap<TaskKey, DesiredTask>,
     /// How its cards are shared.
     pub sharing: CardSharing,
+    /// MIG instances that its cards keep while nobody holds them, by card.
+    pub pinned: BTreeMap<u16, Vec<MigPlacement>>,
 }
 
 /// How far a task has come. Times are nanoseconds of the host's CLOCK_BOOTTIME.

@@ -93,6 +93,7 @@ impl From<&AttemptRecord> for v1::AttemptRecord {
             classes,
             earlier,
             topology: Some(record.topology.into()),
+            end_runs: record.end_runs.iter().map(Into::into).collect(),
         }
     }
 }
@@ -120,6 +121,7 @@ impl TryFrom<v1::AttemptRecord> for AttemptRecord {
                 .unwrap_or_default()
                 .try_into()
                 .map_err(|error: FieldError| error.under("topology"))?,
+            end_runs: each("end_runs", wire.end_runs)?,
         })
     }
 }

@@ -3,8 +3,8 @@
 use super::allocation::{mig_from_wire, mig_to_wire};
 use super::{each, narrow, need, word, word_if};
 use crate::v1;
-use muster_model::mig::PinnedLayout;
-use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Withheld, WithheldSlice};
+use muster_model::mig::{MigPlacement, PinnedLayout};
+use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Verdicts, Withheld, WithheldSlice};
 use muster_model::node_links::{Nic, NodeLinks};
 use muster_model::sharing::{CardSharing, TimeSlice};
 use muster_model::{
@@ -82,8 +82,9 @@ impl TryFrom<v1::WithheldSlice> for WithheldSlice {
 }
 
 impl From<&Withheld> for v1::WithheldCard {
-    fn from(Withheld { gpu, slice, reason }: &Withheld) -> Self {
-        v1::WithheldCard { gpu: u32::from(*gpu), slice: slice.map(mig_to_wire), reason: reason.clone() }
+    fn from(Withheld { gpu, slice, reason, by_verdict }: &Withheld) -> Self {
+        let (gpu, slice, reason) = (u32::from(*gpu), slice.map(mig_to_wire), reason.clone());
+        v1::WithheldCard { gpu, slice, reason, by_verdict: *by_verdict }
     }
 }
 
@@ -92,7 +93,22 @@ impl TryFrom<v1::WithheldCard> for Withheld {
 
     fn try_from(wire: v1::WithheldCard) -> Result<Self, FieldError> {
         let slice = wire.slice.as_ref().map(mig_from_wire).transpose()?;
-        Ok(Withheld { gpu: narrow("gpu", wire.gpu, u16::MAX)?, slice, reason: wire.reason })
+        let v1::WithheldCard { gpu, slice: _, reason, by_verdict } = wire;
+        Ok(Withheld { gpu: narrow("gpu", gpu, u16::MAX)?, slice, reason, by_verdict })
+    }
+}
+
+impl From<&[MigPlacement]> for v1::PinnedSlots {
+    fn from(slots: &[MigPlacement]) -> Self {
+        v1::PinnedSlots { slots: slots.iter().copied().map(mig_to_wire).collect() }
+    }
+}
+
+impl TryFrom<v1::PinnedSlots> for Vec<MigPlacement> {
+    type Error = FieldError;
+
+    fn try_from(wire: v1::PinnedSlots) -> Result<Self, FieldError> {
+        wire.slots.iter().map(mig_from_wire).collect()
     }
 }
 
@@ -225,6 +241,8 @@ impl From<&NodeNotes> for v1::NodeNotes {
             links,
             lacks,
             drained_by,
+            verdicts: Verdicts { followed, spared },
+            replaced,
         } = notes;
         v1::NodeNotes {
             agent: *agent,
@@ -243,6 +261,9 @@ impl From<&NodeNotes> for v1::NodeNotes {
             links: (*links != NodeLinks::default()).then(|| links.into()),
             lacks: lacks.clone(),
             drained_by: drained_by.clone(),
+            withheld_by_verdict: followed.iter().map(|gpu| u32::from(*gpu)).collect(),
+            spared: spared.iter().map(Into::into).collect(),
+            replaced_gpus: replaced.iter().map(|(gpu, was)| (u32::from(*gpu), was.clone())).collect(),
         }
     }
 }
@@ -273,7 +294,15 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
             links,
             lacks,
             drained_by,
+            withheld_by_verdict,
+            spared,
+            replaced_gpus,
         } = wire;
+        let replaced = |(gpu, was)| Ok((narrow("replaced_gpus", gpu, u16::MAX)?, was));
+        let replaced = replaced_gpus.into_iter().map(replaced).collect::<Result<_, FieldError>>()?;
+        let index = |gpu| narrow("withheld_by_verdict", gpu, u16::MAX);
+        let followed = withheld_by_verdict.into_iter().map(index).collect::<Result<_, _>>()?;
+        let verdicts = Verdicts { followed, spared: each("spared", spared)? };
         Ok(NodeNotes {
             agent,
             drain_reason,
@@ -289,6 +318,8 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
             links: links.map(TryInto::try_into).transpose()?.unwrap_or_default(),
             lacks,
             drained_by,
+            verdicts,
+            replaced,
         })
     }
 }
@@ -359,6 +390,8 @@ impl From<&Pool> for v1::Pool {
             isolation: pool.isolation.to_string(),
             network: pool.network.map(|network| network.to_string()).unwrap_or_default(),
             memory_limit_mib: pool.memory_limit_mib,
+            withheld_max_percent: pool.withheld_max_percent.map(u32::from),
+            withheld_max_gpus: pool.withheld_max_gpus,
         }
     }
 }
@@ -416,6 +449,11 @@ impl TryFrom<v1::Pool> for Pool {
             isolation: word_if("isolation", &wire.isolation)?.unwrap_or_default(),
             network: word_if("network", &wire.network)?,
             memory_limit_mib: wire.memory_limit_mib,
+            withheld_max_percent: wire
+                .withheld_max_percent
+                .map(|percent| narrow("withheld_max_percent", percent, u8::MAX))
+                .transpose()?,
+            withheld_max_gpus: wire.withheld_max_gpus,
         })
     }
 }

@@ -146,6 +146,7 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
     }));
     let verdict = verdict(draft, &held);
     let (now_ms, reason) = (draft.now_ms, verdict.reason());
+    let keeps_each_end = level::has(draft.state, level::ENROLMENT);
     if let Some(job) = draft.job_mut(held.job) {
         job.failures += u32::from(verdict.blame == Blame::Job);
         job.start_faults = start_faults(job, &held, now_ms) + u32::from(verdict.blame == Blame::Start);
@@ -153,7 +154,10 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
         let preempted_others = job.preemptor.attempt == Some(held.attempt);
         job.preemptor.failures += u32::from(verdict.blame == Blame::Job && preempted_others);
         let preempted = preempted.filter(|_| matches!(verdict.blame, Blame::Preemption | Blame::Window));
-        let record = AttemptRecord { preempted, ..AttemptRecord::of(&held, job.started_ms, now_ms, reason) };
+        let mut record = AttemptRecord { preempted, ..AttemptRecord::of(&held, job.started_ms, now_ms, reason) };
+        if !keeps_each_end {
+            record.end_runs.clear();
+        }
         attempt::note_attempt(&mut job.attempts, record);
     }
     if verdict.is_own_end() {

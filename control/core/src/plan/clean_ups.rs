@@ -61,6 +61,7 @@ fn withhold(draft: &mut Draft<'_>, report: &TaskReport, reason: &str) {
             HoldMode::Whole | HoldMode::Mps { .. } | HoldMode::TimeSlice { .. } => None,
         },
         reason: reason.to_owned(),
+        by_verdict: false,
     }));
     let gpus = known.spec.withholding(&withheld);
     if let Some(node) = draft.node_mut(task.node) {

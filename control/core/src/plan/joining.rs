@@ -4,7 +4,7 @@
 //! it started can run any more (its host was booted since, the new agent has cleared that host, or every grace has passed), and
 //! under a new epoch; who is turned away is noted on the node. Cards that somebody still holds never change under them.
 
-use super::{attempts, isolation, machines, nodes, pools};
+use super::{attempts, isolation, level, machines, nodes, pools, withholding};
 use crate::bounds::{CELLS_MAX, NODES_MAX, REROUTE_MAX, RIVAL_EVERY_MS};
 use crate::draft::Draft;
 use crate::index::CellIndex;
@@ -65,12 +65,11 @@ pub(super) fn report_cards(
     withheld: &[Withheld],
 ) -> Result<Done, Reject> {
     let known = nodes::at_epoch(draft.state, id, epoch)?;
-    let gpus = known.spec.withholding(withheld);
-    if gpus == known.spec.gpus {
+    let mut node = known.clone();
+    withholding::apply(draft, &mut node, withheld);
+    if node == *known {
         return Ok(Done::Ok);
     }
-    let mut node = known.clone();
-    node.spec.gpus = gpus;
     node.spec.validate().map_err(Reject::Invalid)?;
     adopt_waiting(draft, &node, Some(known));
     draft.put(Object::Node(node));
@@ -175,8 +174,26 @@ fn come_back(draft: &mut Draft<'_>, known: &Node, spec: &NodeSpec, agent: u64) -
         node.cell = cell_named(draft, &spec.cell)?;
     }
     still_held(draft, known, spec)?;
+    note_replaced(draft, &mut node, spec);
     node.spec = spec.clone();
+    withholding::joins(&mut node);
     Ok(node)
+}
+
+/// Notes which cards are others than those that had their indexes before: whoever has swapped one wants to see it, and who has not wants to know.
+fn note_replaced(draft: &Draft<'_>, node: &mut Node, spec: &NodeSpec) {
+    if !level::has(draft.state, level::ENROLMENT) {
+        return;
+    }
+    let pairs = node.spec.gpus.iter().zip(&spec.gpus).enumerate();
+    for (index, (before, after)) in pairs.filter(|(_, (before, after))| before.uuid != after.uuid) {
+        let index = index as u16;
+        if node.notes.replaced.get(&index) == Some(&after.uuid) {
+            node.notes.replaced.remove(&index);
+        } else {
+            node.notes.replaced.entry(index).or_insert_with(|| before.uuid.clone());
+        }
+    }
 }
 
 /// What is held of a node must not change under its holder; without holders everything may.

@@ -54,9 +54,10 @@ pub(super) fn set_drained(
                 }
                 Some(_) => {}
             }
-            let NodeNotes { agent, rival, cleared_gpus, links, lacks, .. } = node.notes.clone();
-            let drain_reason = drained_by(&by);
-            NodeNotes { agent, rival, cleared_gpus, links, lacks, drain_reason, drained_by: by, ..NodeNotes::default() }
+            let NodeNotes { agent, rival, cleared_gpus, links, lacks, verdicts, replaced, .. } = node.notes.clone();
+            let kept =
+                NodeNotes { agent, rival, cleared_gpus, links, lacks, verdicts, replaced, ..NodeNotes::default() };
+            NodeNotes { drain_reason: drained_by(&by), drained_by: by, ..kept }
         }
     };
     windows::leave(draft, id, false);
@@ -89,6 +90,7 @@ pub(super) fn clear_gpu(draft: &mut Draft<'_>, id: NodeId, gpu: u16, reason: &st
     notes
         .cleared_gpus
         .retain(|cleared| cleared.uuid != card.uuid && node.spec.gpus.iter().any(|there| there.uuid == cleared.uuid));
+    notes.replaced.remove(&gpu);
     notes.cleared_gpus.push(ClearedGpu { uuid: card.uuid.clone(), at_ms: draft.now_ms, reason: reason.to_owned() });
     draft.put(Object::Node(Node { notes, ..node.clone() }));
     Ok(Done::Ok)

@@ -33,6 +33,14 @@ pub(super) fn put(draft: &mut Draft<'_>, pool: &Pool) -> Result<Done, Reject> {
             level::need(draft.state, level::QUOTAS, field)?;
         }
     }
+    for (field, is_set) in [
+        ("withheld_max_percent", pool.withheld_max_percent.is_some()),
+        ("withheld_max_gpus", pool.withheld_max_gpus.is_some()),
+    ] {
+        if is_set {
+            level::need(draft.state, level::ENROLMENT, field)?;
+        }
+    }
     let known = draft.state.pools.get(&pool.name);
     if known.is_none() && draft.state.pools.len() >= POOLS_MAX {
         return Err(Reject::Full { what: "the table of pools".to_owned(), limit: POOLS_MAX as u64 });

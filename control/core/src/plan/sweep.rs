@@ -1,7 +1,7 @@
 //! Sweeping: what has passed its horizon is forgotten, and jobs without a cell get another chance. Each kind is bounded per
 //! sweep, so that no log entry is large; the rest waits for the next.
 
-use super::{access, nodes, requests, tenants};
+use super::{access, nodes, requests, tenants, withholding};
 use crate::bounds::{RELEASED_USAGE_MAX, REROUTE_MAX, SWEEP_MAX, USAGE_HORIZON_MS};
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -14,6 +14,7 @@ pub(super) fn sweep(draft: &mut Draft<'_>) -> Result<Done, Reject> {
     requests::forget(draft);
     forget_usage(draft);
     nodes::forget(draft);
+    withholding::follow_spared(draft);
     tenants::forget_versions(draft);
     access::forget(draft);
     reroute(draft);

@@ -275,14 +275,15 @@ impl World {
         }
     }
 
-    /// `cards n1 0:Xid_79 2/G3@4:Xid_94` withholds card 0 and a slice of card 2.
+    /// `cards n1 0:Xid_79 2/G3@4:Xid_94 3:~Xid_63` withholds card 0, a slice of card 2 and, by a verdict, card 3.
     fn cards(&self, words: &Words<'_>) -> Command {
         let (node, epoch) = self.node(words.at(1));
         let withheld = words.plain.iter().skip(2).map(|word| {
             let (place, reason) = word.split_once(':').expect("card:reason");
             let DeviceHold { gpu, mode } = hold(place);
             let slice = if let HoldMode::Mig(place) = mode { Some(place) } else { None };
-            Withheld { gpu, slice, reason: reason.replace('_', " ") }
+            let by_verdict = reason.starts_with('~');
+            Withheld { gpu, slice, reason: reason.trim_start_matches('~').replace('_', " "), by_verdict }
         });
         Command::ReportCards { node, epoch: Epoch(words.number("epoch", epoch.0)), withheld: withheld.collect() }
     }

@@ -1,10 +1,13 @@
-//! How often callers may call, on this node.
+//! How often callers may call, and may fail to prove who they are, on this node.
 //!
-//! What must stay true: machines of the cluster are not held up here; whoever is refused is told when to come again.
+//! What must stay true: machines of the cluster are not held up here, nor is whoever calls from this very machine for failures; whoever is refused is told
+//! when to come again.
 
+use muster_control_core::failed_tries::FailedTries;
 use muster_control_core::rate::{Buckets, Rate};
 use muster_model::Principal;
 use parking_lot::Mutex;
+use std::net::{IpAddr, SocketAddr};
 
 /// Callers whose rate is remembered: every user and service of a large organisation.
 const CALLERS_MAX: usize = 65_536;
@@ -30,11 +33,14 @@ impl Default for CallRates {
 pub(crate) struct Callers {
     rates: CallRates,
     buckets: Mutex<Buckets<String>>,
+    /// Logins and enrolments that failed, by address.
+    failed: Mutex<FailedTries<IpAddr>>,
 }
 
 impl Callers {
     pub(crate) fn new(rates: CallRates) -> Self {
-        Callers { rates, buckets: Mutex::new(Buckets::new(CALLERS_MAX)) }
+        let (buckets, failed) = (Buckets::new(CALLERS_MAX), FailedTries::new(CALLERS_MAX));
+        Callers { rates, buckets: Mutex::new(buckets), failed: Mutex::new(failed) }
     }
 
     /// Counts a call.
@@ -52,5 +58,52 @@ impl Callers {
             Principal::Node(_) | Principal::Shard(_) | Principal::Member(_) | Principal::System => return Ok(()),
         };
         self.buckets.lock().take(&caller, now_ms, rate)
+    }
+
+    /// Whether somebody at this address may try to log in or to enrol now.
+    ///
+    /// # Errors
+    /// In how many milliseconds, if too many tries have failed.
+    pub(crate) fn may_try(&self, from: &str, now_ms: u64) -> Result<(), u64> {
+        address(from).map_or(Ok(()), |from| self.failed.lock().may(&from, now_ms))
+    }
+
+    /// Such a try has failed, or has not.
+    pub(crate) fn tried(&self, from: &str, now_ms: u64, failed: bool) {
+        let Some(from) = address(from) else { return };
+        match failed {
+            true => self.failed.lock().failed(&from, now_ms),
+            false => self.failed.lock().succeeded(&from),
+        }
+    }
+}
+
+/// The address whose failures are counted: none for this machine itself, whose users share it.
+fn address(from: &str) -> Option<IpAddr> {
+    let from: SocketAddr = from.parse().ok()?;
+    let from = from.ip().to_canonical();
+    (!from.is_loopback()).then_some(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_an_address_are_counted_whatever_its_port_and_those_of_this_machine_are_not() {
+        let callers = Callers::new(CallRates::default());
+        for port in 1..=6 {
+            for host in ["10.0.0.9", "127.0.0.1", "[::ffff:10.0.0.8]", "[::1]"] {
+                callers.tried(&format!("{host}:{port}"), 1_000, true);
+            }
+        }
+        assert_eq!(callers.may_try("10.0.0.9:77", 1_000), Err(1_000));
+        assert_eq!(callers.may_try("10.0.0.8:77", 1_500), Err(500));
+        for free in ["127.0.0.1:77", "[::1]:77", "10.0.0.7:77", "no address"] {
+            assert_eq!(callers.may_try(free, 1_000), Ok(()), "{free}");
+        }
+        callers.tried("10.0.0.9:77", 2_000, false);
+        callers.tried("10.0.0.9:78", 2_000, true);
+        assert_eq!(callers.may_try("10.0.0.9:79", 2_000), Ok(()));
     }
 }

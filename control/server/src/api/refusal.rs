@@ -84,6 +84,12 @@ pub(crate) fn lower_tolerance(id: u64, voters: usize, before: usize, after: usiz
     status(Code::FailedPrecondition, &text, details("LOWER_TOLERANCE"))
 }
 
+/// An address from which too many logins or enrolments have failed.
+pub(crate) fn failed_too_often(from: &str, wait_ms: u64) -> Status {
+    let text = format!("too many logins or enrolments from {from} have failed; the next one is taken in {wait_ms} ms");
+    Status::with_error_details(Code::ResourceExhausted, text, with_retry("TOO_OFTEN", Duration::from_millis(wait_ms)))
+}
+
 /// A caller who calls too often.
 pub(crate) fn too_often(principal: &Principal, wait_ms: u64) -> Status {
     let text = format!("{principal} calls too often; the next call is taken in {wait_ms} ms");

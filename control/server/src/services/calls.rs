@@ -34,6 +34,20 @@ impl App {
         looked.map_err(|denied| self.refuse(author, ask.rpc, &denied))
     }
 
+    /// Whether somebody at the author's address may try to prove who they are.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED with the time to wait, if too many tries have failed.
+    pub(crate) fn may_try(&self, author: &Author) -> Result<(), Status> {
+        let now_ms = self.consensus.now_ms();
+        self.callers.may_try(&author.from, now_ms).map_err(|wait_ms| refusal::failed_too_often(&author.from, wait_ms))
+    }
+
+    /// That try has failed, or has not.
+    pub(crate) fn tried(&self, author: &Author, failed: bool) {
+        self.callers.tried(&author.from, self.consensus.now_ms(), failed);
+    }
+
     /// Judges a call whose answer comes from elsewhere, on the state as it is here.
     ///
     /// # Errors

@@ -33,8 +33,14 @@ pub(super) fn settings(app: &App) -> Result<v1::LoginSettingsReply, Status> {
 /// What is wrong with the token, or that the provider or the log does not answer.
 pub(super) async fn login(app: &App, author: &Author, request: v1::LoginRequest) -> Result<v1::LoginReply, Status> {
     let login = provider(app)?;
+    app.may_try(author)?;
     let v1::LoginRequest { id_token, nonce } = request;
-    let proved = login.prove(&id_token, &nonce, app.consensus.now_ms()).await.map_err(|error| {
+    let proved = login.prove(&id_token, &nonce, app.consensus.now_ms()).await;
+    // That the provider is away is nobody's fault.
+    if !matches!(proved, Err(Refused::Provider { .. })) {
+        app.tried(author, proved.is_err());
+    }
+    let proved = proved.map_err(|error| {
         app.denials.note(author, Rpc::AuthLogin.name(), format!("denied: {error}"));
         match &error {
             Refused::Provider { .. } => refusal::unavailable(error.to_string()),

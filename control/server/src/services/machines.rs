@@ -19,7 +19,7 @@ use muster_runtime::pki::Credentials;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 /// The service.
 pub(crate) struct MachinesService(pub(crate) App);
@@ -28,7 +28,9 @@ pub(crate) struct MachinesService(pub(crate) App);
 impl v1::machines_server::Machines for MachinesService {
     async fn enroll(&self, request: Request<v1::EnrollRequest>) -> Result<Response<v1::EnrollReply>, Status> {
         let (author, v1::EnrollRequest { token, request }) = auth::split(request);
+        self.0.may_try(&author)?;
         let (token, secret) = credential_text::parse_join(token.trim()).ok_or_else(|| {
+            self.0.tried(&author, true);
             refusal::field(
                 "token",
                 "is no join token: it was cut, or is of another kind",
@@ -44,7 +46,12 @@ impl v1::machines_server::Machines for MachinesService {
             machine: machine.clone(),
             key_sha256: asked.key.0,
         };
-        let (_, revision) = self.0.decide(&author, command).await?;
+        let decided = self.0.decide(&author, command).await;
+        // That the cluster does not answer is nobody's fault.
+        if !decided.as_ref().is_err_and(|status| status.code() == Code::Unavailable) {
+            self.0.tried(&author, decided.is_err());
+        }
+        let (_, revision) = decided?;
         let now_ms = self.0.consensus.now_ms();
         let Issued { chain, roots } = issuer.sign(&request, &asked, now_ms).map_err(|error| not_issued(&error))?;
         tracing::info!(%machine, token, from = author.from, %revision, "a machine was enrolled");

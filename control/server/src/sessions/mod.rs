@@ -114,7 +114,7 @@ impl Hub {
     }
 
     /// The identity of the cluster, once there is one and this node has heard of it.
-    fn cluster(&self) -> Option<u64> {
+    pub(crate) fn cluster(&self) -> Option<u64> {
         let cluster = self.consensus.read(|state, _| state.meta.cluster);
         (cluster != 0).then_some(cluster)
     }

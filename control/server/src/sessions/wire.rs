@@ -5,7 +5,7 @@ use muster_control_core::DesiredTask;
 use muster_model::ports::PORTS_PER_BLOCK;
 use muster_model::{NetworkPolicy, Ports};
 use muster_proto::v1;
-use prost::Message as _;
+use prost::Message;
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 
@@ -75,25 +75,28 @@ fn ports(ports: Ports) -> Option<v1::TaskPorts> {
     }
 }
 
-/// FNV-1a of what is encoded: two desired states that differ have different ones, but for one chance in 2^64.
-pub(crate) fn fingerprint(
-    tasks: &[v1::DesiredTask],
-    cleared_gpus: &[v1::ClearedGpu],
-    sharing: &v1::CardSharing,
-) -> u64 {
+/// FNV-1a of all that is encoded but the stamp: two desired states that differ have different ones, but for one chance in 2^64.
+pub(crate) fn fingerprint(desired: &v1::Desired) -> u64 {
+    let v1::Desired { stamp: _, tasks, cleared_gpus, sharing, spared, pinned } = desired;
     let mut hash = FnvHasher::default();
-    let mut bytes = sharing.encode_length_delimited_to_vec();
-    hash.write(&bytes);
-    bytes.clear();
-    for task in tasks {
-        task.encode_length_delimited(&mut bytes).expect("a vector grows");
-        hash.write(&bytes);
-        bytes.clear();
-    }
-    for cleared in cleared_gpus {
-        cleared.encode_length_delimited(&mut bytes).expect("a vector grows");
-        hash.write(&bytes);
-        bytes.clear();
+    hash_each(sharing.as_slice(), &mut hash);
+    hash_each(tasks, &mut hash);
+    hash_each(cleared_gpus, &mut hash);
+    hash_each(spared, &mut hash);
+    for (gpu, slots) in pinned {
+        hash.write_u32(*gpu);
+        hash_each(std::slice::from_ref(slots), &mut hash);
     }
     hash.finish()
+}
+
+fn hash_each<M: Message>(messages: &[M], hash: &mut FnvHasher) {
+    let mut bytes = Vec::new();
+    for message in messages {
+        bytes.clear();
+        message.encode_length_delimited(&mut bytes).expect("a vector grows");
+        hash.write(&bytes);
+    }
+    // So that what moves from one list to the next is another state.
+    hash.write_u8(0xFF);
 }

@@ -151,6 +151,8 @@ async fn pools_come_and_go() {
         isolation: "limits".to_owned(),
         network: "host".to_owned(),
         memory_limit_mib: Some(4_096),
+        withheld_max_percent: Some(20),
+        withheld_max_gpus: None,
     };
     fleet.put_pool(v1::PutPoolRequest { pool: Some(pool.clone()) }).await.expect("a good pool");
     let pools = fleet.list_pools(v1::ListPoolsRequest::default()).await.expect("pools").into_inner().pools;
@@ -187,6 +189,8 @@ async fn pinned_layouts_are_kept_shown_and_refused_when_not_legal() {
         isolation: "none".to_owned(),
         network: String::new(),
         memory_limit_mib: None,
+        withheld_max_percent: None,
+        withheld_max_gpus: Some(8),
         mig_layouts: vec![layout(slices)],
     };
     let legal = pool(&[("3g.40gb", 1), ("2g.20gb", 1), ("1g.10gb", 2)]);

@@ -118,7 +118,10 @@ impl Cards {
             (_, Some(state)) => state.withheld.clone(),
             (_, None) => unread(),
         };
-        let withheld = |(gpu, slot)| Some(Withheld { gpu, slice: None, reason: clipped(why(slot)?, TEXT_BYTES_MAX) });
+        let withheld = |(gpu, slot)| {
+            let reason = clipped(why(slot)?, TEXT_BYTES_MAX);
+            Some(Withheld { gpu, slice: None, reason, by_verdict: false })
+        };
         (0_u16..).zip(self.slots.lock().iter()).filter_map(withheld).collect()
     }
 

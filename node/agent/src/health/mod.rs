@@ -23,10 +23,11 @@ use muster_model::sharing::CardSharing;
 use muster_model::task::{DeviceHold, HoldMode};
 use muster_model::validate::clipped;
 use muster_node_core::TaskKey;
-use muster_node_core::health::{Cause, Effect, EffectKind, GpuUuid, HealthEvent, Ledger, Mode, Scope, Verdict, Xid};
+use muster_node_core::health::{Cause, Effect, EffectKind, GpuUuid, HealthEvent, Ledger, Mode, Scope, Verdict, VerdictKind, Xid};
 use muster_runtime::Host;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
@@ -69,6 +70,8 @@ pub(crate) struct Health {
     users: Mutex<BTreeMap<u16, Vec<User>>>,
     /// How cards are shared, as the control plane has it.
     sharing: Mutex<CardSharing>,
+    /// What verdicts would withhold, and the control plane keeps in use.
+    spared: Mutex<BTreeSet<(u16, Option<MigPlacement>)>>,
 }
 
 /// A process on a card.
@@ -119,6 +122,7 @@ impl Health {
             last_xids: Mutex::default(),
             users: Mutex::default(),
             sharing: Mutex::default(),
+            spared: Mutex::default(),
         };
         health.follow(effects);
         health.store().await?;
@@ -150,25 +154,47 @@ impl Health {
         }
     }
 
-    /// What takes no new work because of its health.
+    /// What the control plane keeps in use from now on although verdicts would withhold it.
+    pub(crate) fn set_spared(&self, spared: BTreeSet<(u16, Option<MigPlacement>)>) {
+        let before = std::mem::replace(&mut *self.spared.lock(), spared.clone());
+        if spared != before && !spared.is_empty() {
+            let node = &self.parts.host.name;
+            tracing::warn!(node, gpus = ?spared, "GPUs are used although their health is in doubt: as many GPUs of the cell are withheld as the pool allows");
+        }
+    }
+
+    /// The same as [`withheld`](Self::withheld) without what the control plane keeps in use.
+    pub(crate) fn refused(&self) -> Vec<Withheld> {
+        let spared = self.spared.lock().clone();
+        let mut all = self.withheld();
+        all.retain(|one| !(one.by_verdict && spared.contains(&(one.gpu, one.slice))));
+        all
+    }
+
+    /// What takes no new work because of its health, the gravest verdicts first.
     pub(crate) fn withheld(&self) -> Vec<Withheld> {
         if self.parts.config.mode == Mode::ObserveOnly {
             // What is not clean is withheld in every mode: no device passes on before its clean-up (law 13).
             let unclean = self.unclean().into_iter();
-            return unclean.map(|(gpu, slice, reason)| Withheld { gpu, slice, reason }).collect();
+            return unclean.map(|(gpu, slice, reason)| Withheld { gpu, slice, reason, by_verdict: false }).collect();
         }
         let ledger = self.ledger.lock();
-        let mut all = Vec::new();
+        let mut all: Vec<(VerdictKind, Withheld)> = Vec::new();
         for (index, gpu) in (0_u16..).zip(&self.parts.gpus) {
             let Some(card) = ledger.cards().get(&GpuUuid(gpu.uuid.clone())) else { continue };
             let mut verdicts = card.verdicts();
             let whole = verdicts.remove(&Scope::Card);
             // More than a report may name: then nothing of the card is worth the risk.
             let whole = whole.or_else(|| verdicts.values().next().filter(|_| verdicts.len() > MIG_SLICES_MAX).cloned());
-            let withheld = |verdict: &Verdict, slice| Withheld {
-                gpu: index,
-                slice,
-                reason: clipped(verdict.reason.clone(), TEXT_BYTES_MAX),
+            let stands_for_all = verdicts.len() > MIG_SLICES_MAX;
+            let is_certain = |scope: Scope| {
+                let of = |at: Scope| at == scope || (stands_for_all && scope == Scope::Card);
+                card.conditions().iter().any(|one| one.cause.is_certain() && of(one.scope))
+            };
+            let withheld = |verdict: &Verdict, slice: Option<MigPlacement>| {
+                let by_verdict = !is_certain(slice.map_or(Scope::Card, Scope::Slice));
+                let reason = clipped(verdict.reason.clone(), TEXT_BYTES_MAX);
+                (verdict.kind, Withheld { gpu: index, slice, reason, by_verdict })
             };
             all.extend(whole.as_ref().map(|verdict| withheld(verdict, None)));
             all.extend(verdicts.iter().take(MIG_SLICES_MAX).filter_map(|(scope, verdict)| match scope {
@@ -176,7 +202,8 @@ impl Health {
                 Scope::Card => None,
             }));
         }
-        all
+        all.sort_by_key(|(kind, _)| Reverse(*kind));
+        all.into_iter().map(|(_, withheld)| withheld).collect()
     }
 
     /// Why nothing may be started on one of these devices, if so.
@@ -185,7 +212,7 @@ impl Health {
             let scope = withheld.slice.map_or(Scope::Card, Scope::Slice);
             devices.iter().any(|hold| hold.gpu == withheld.gpu && holders::touches(scope, &hold.mode))
         };
-        let withheld = self.withheld().into_iter().find(touches)?;
+        let withheld = self.refused().into_iter().find(touches)?;
         Some(format!("GPU {}: {}", withheld.gpu, withheld.reason))
     }
 

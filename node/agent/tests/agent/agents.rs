@@ -345,6 +345,41 @@ async fn an_xid_of_a_slice_ends_its_task_and_withholds_that_slice_alone() {
     agent.stop().await.expect("it had not failed");
 }
 
+/// A verdict that the control plane does not follow, since too much of the cell is withheld: the card is used. What is certain stays withheld whatever it says.
+#[tokio::test]
+async fn what_the_control_plane_spares_is_used_although_a_verdict_stands_against_it() {
+    let fleet = Fleet::new().await;
+    let (_agent, _host) = fleet.watched_agent(Mode::Enforce).await;
+    fleet.cluster.until("a session", |heard| heard.leases > 0).await;
+    fleet.kernel_says("NVRM: Xid (PCI:0000:11:00): 48, pid=7, name=python, DBE (double bit error)");
+    fleet.withheld("a verdict", |all| matches!(all, [card] if card.gpu == 1 && card.by_verdict)).await;
+    let on_card = |id| (holding(spec(id, 0, "sleep 1000"), 1, HoldMode::Whole), false);
+    fleet.cluster.desire(&[on_card(1)]);
+    fleet
+        .cluster
+        .until("a refused task", |heard| {
+            let all = heard.reports.get(&key(1, 0));
+            all.is_some_and(|all| all.iter().any(|state| matches!(state, TaskState::StartFailed { by_node: true, .. })))
+        })
+        .await;
+    let spared = |by_verdict| v1::WithheldCard { gpu: 1, slice: None, reason: "DBE".to_owned(), by_verdict };
+    fleet.cluster.with(|state| state.spared = vec![spared(true)]);
+    fleet.cluster.desire(&[on_card(2)]);
+    fleet.cluster.until_reported(key(2, 0), TaskState::Running).await;
+    // It is told all the same.
+    fleet.withheld("the verdict", |all| matches!(all, [card] if card.gpu == 1)).await;
+    fleet.cluster.with(|state| state.spared = Vec::new());
+    fleet.cluster.desire(&[on_card(2), on_card(3)]);
+    fleet.cluster.desire(&[on_card(3)]);
+    fleet
+        .cluster
+        .until("a refused task", |heard| {
+            let all = heard.reports.get(&key(3, 0));
+            all.is_some_and(|all| all.iter().any(|state| matches!(state, TaskState::StartFailed { by_node: true, .. })))
+        })
+        .await;
+}
+
 #[tokio::test]
 async fn a_card_that_falls_off_the_bus_ends_all_its_tasks_and_no_others() {
     let fleet = Fleet::new().await;
@@ -634,6 +669,8 @@ async fn a_lagging_control_node_neither_kills_nor_revives() {
             tasks: vec![crate::control::to_wire(&spec(2, 0, "true"), false)],
             cleared_gpus: Vec::new(),
             sharing: None,
+            spared: Vec::new(),
+            pinned: Default::default(),
         };
         state.reports.clear();
     });
@@ -674,6 +711,8 @@ async fn a_session_is_on_disk_once_and_nothing_older_is_taken_after_a_crash() {
             tasks: vec![crate::control::to_wire(&spec(4, 0, "sleep 1000"), false)],
             cleared_gpus: Vec::new(),
             sharing: None,
+            spared: Vec::new(),
+            pinned: Default::default(),
         };
         state.reports.clear();
     });

@@ -59,6 +59,10 @@ pub(crate) struct ClusterState {
     pub(crate) hellos: Vec<v1::Hello>,
     /// What an operator has cleared.
     pub(crate) cleared: Vec<v1::ClearedGpu>,
+    /// What is kept in use although the agent would withhold it.
+    pub(crate) spared: Vec<v1::WithheldCard>,
+    /// MIG instances that cards keep.
+    pub(crate) pinned: BTreeMap<u32, v1::PinnedSlots>,
     /// Card reports, in the order heard.
     pub(crate) cards: Vec<v1::CardReport>,
     pub(crate) heartbeats: u64,
@@ -112,8 +116,8 @@ impl Cluster {
             let revision = state.desired.stamp.as_ref().map_or(1, |stamp| stamp.revision + 1);
             let stamp = v1::Stamp { incarnation: 1, revision, node_epoch: state.epoch };
             let tasks = tasks.iter().map(|(spec, stop)| to_wire(spec, *stop)).collect();
-            state.desired =
-                v1::Desired { stamp: Some(stamp), tasks, cleared_gpus: state.cleared.clone(), sharing: None };
+            let (cleared_gpus, spared) = (state.cleared.clone(), state.spared.clone());
+            state.desired = v1::Desired { stamp: Some(stamp), tasks, cleared_gpus, sharing: None, spared, pinned: state.pinned.clone() };
             state.desired.clone()
         });
         self.send(ToAgent::Desired(desired));

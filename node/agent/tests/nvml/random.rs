@@ -229,8 +229,13 @@ async fn run(model: GpuModel, is_mig: bool, acts: &[Act]) {
     assert_eq!((card.compute_mode, card.time_slice), (0, 0));
 }
 
+/// `MUSTER_CASES=1000` runs so many.
+fn cases() -> u32 {
+    std::env::var("MUSTER_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(24)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_state_is_what_the_accepted_steps_say(is_mig: bool, acts in acts()) {

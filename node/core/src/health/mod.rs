@@ -1,7 +1,7 @@
 //! What is wrong with a card, and what to do about it: events in, verdicts and effects out.
 //!
 //! [`kmsg`] reads the kernel's log, [`xid`] says what a code means, [`event`] is all that can be observed of a card, [`ledger`] turns
-//! events into durable verdicts ([`verdict`]) and effects ([`effect`]), [`bound`] limits how much of a cell may be withheld at once.
+//! events into durable verdicts ([`verdict`]) and effects ([`effect`]). How many verdicts are followed at once in a cell is decided by the control plane.
 //! What must stay true:
 //! - cards are known by UUID, never by index;
 //! - a verdict says why and what brings the card back, and is lifted by that alone: neither time nor a restart of the agent lifts it;
@@ -12,7 +12,6 @@
 //! Times are milliseconds of Unix time, since a verdict outlives the boot that CLOCK_BOOTTIME counts from. A wall clock that jumps moves
 //! only the windows in which events are matched.
 
-pub mod bound;
 mod card;
 pub mod effect;
 pub mod event;
@@ -26,7 +25,6 @@ mod standing;
 pub mod verdict;
 pub mod xid;
 
-pub use bound::{Bounded, WithholdBound, Withholding};
 pub use card::{CardHealth, HISTORY_MAX, NAME_WAIT_MS, SETTLE_MS, STALE_MS};
 pub use effect::{Effect, EffectKind, Mode};
 pub use event::{GpuUuid, HealthEvent, Instance, RemappedRows, XidEvent, XidSource};

@@ -143,6 +143,26 @@ pub enum Cause {
     Unclean,
 }
 
+impl Cause {
+    /// Whether the card cannot be used whatever a monitor says: it is lost or does not answer, somebody else has it, or it is not clean (law 13). The others
+    /// are signs of a fault, and how many of those are followed at once is bounded.
+    #[must_use]
+    pub const fn is_certain(self) -> bool {
+        match self {
+            Cause::DriverSilent | Cause::Lost | Cause::ForeignProcess(_) | Cause::Unclean => true,
+            Cause::Xid(_)
+            | Cause::UnknownXid
+            | Cause::RecoveryActionUnread
+            | Cause::RecoveryAction
+            | Cause::DoubleBitErrors
+            | Cause::RemapPending
+            | Cause::RemapFailed
+            | Cause::Slowdown
+            | Cause::LinksDown => false,
+        }
+    }
+}
+
 /// Something that is wrong and has not been lifted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {

@@ -1,7 +1,9 @@
 //! The plan against any desired and any observed state: it arrives, it stays, and no step on the way breaks a law.
 
 use crate::world::{CARDS, NOW_NS, any_desired, any_observed, live_holds, pass_time, take, take_card_step, work};
+use muster_model::mig::MigPlacement;
 use muster_model::request::SharingMode;
+use muster_model::task::HoldMode;
 use muster_node_core::{CardSetting, CardStep, Desired, Observed, Phase, Plan, Step, Stopping, plan};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -125,9 +127,24 @@ proptest! {
         }
         for (index, card) in node.cards.iter().enumerate() {
             let holds = live_holds(&node, index as u16);
+            let pinned = match card.model.facts().mig {
+                Some(_) => desired.pinned.get(&(index as u16)).cloned().unwrap_or_default(),
+                None => Vec::new(),
+            };
+            // Set for a task that still waits for another card.
+            if waiting.iter().any(|(_, wanted)| wanted.spec.devices.iter().any(|hold| usize::from(hold.gpu) == index)) {
+                continue;
+            }
+            let is_held = |place: &MigPlacement| holds.contains(&HoldMode::Mig(*place));
             let as_needed = match card.setting.as_ref().expect("it was read") {
-                CardSetting::Whole => holds.iter().all(|hold| hold.mode() == SharingMode::Whole),
-                CardSetting::Mig(standing) => !holds.is_empty() && holds.len() == standing.len(),
+                CardSetting::Whole => {
+                    holds.iter().all(|hold| hold.mode() == SharingMode::Whole) && (!holds.is_empty() || pinned.is_empty())
+                }
+                CardSetting::Mig(standing) => {
+                    let known = standing.keys().all(|place| is_held(place) || pinned.contains(place));
+                    let kept = !holds.is_empty() || pinned.iter().all(|place| standing.get(place) == Some(&1));
+                    known && kept && !standing.is_empty()
+                }
                 CardSetting::Mps(_) | CardSetting::TimeSlice => !holds.is_empty(),
             };
             prop_assert!(as_needed, "card {index} is {:?}, held by {holds:?}", card.setting);

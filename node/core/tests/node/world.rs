@@ -282,8 +282,18 @@ fn any_spec() -> impl Strategy<Value = TaskSpec> {
 }
 
 pub(crate) fn any_desired() -> impl Strategy<Value = Desired> {
-    (prop::collection::vec((any_spec(), prop::bool::weighted(0.2)), 0..8), 1_u64..3)
-        .prop_map(|(tasks, epoch)| desired(tasks, epoch))
+    let tasks = prop::collection::vec((any_spec(), prop::bool::weighted(0.2)), 0..8);
+    (tasks, 1_u64..3, any_pinned())
+        .prop_map(|(tasks, epoch, pinned)| Desired { pinned, ..desired(tasks, epoch) })
+}
+
+/// Layouts that some cards keep.
+fn any_pinned() -> impl Strategy<Value = BTreeMap<u16, Vec<MigPlacement>>> {
+    let layouts = mig::legal_layouts(
+        GpuModel::H100.facts().mig.expect("has MIG"),
+        &[MigShape::G1, MigShape::G2, MigShape::G3, MigShape::G4, MigShape::G7],
+    );
+    prop::collection::btree_map(0..CARDS, prop::sample::select(layouts), 0..3)
 }
 
 fn any_phase() -> impl Strategy<Value = Phase> {

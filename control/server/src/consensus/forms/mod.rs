@@ -56,6 +56,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("AllocationUsage", "held", 7),
     ("AttemptRecord", "classes", 7),
     ("AttemptRecord", "cleaned_ms", 7),
+    ("AttemptRecord", "end_runs", 9),
     ("AttemptRecord", "preempted", 7),
     ("AttemptRecord", "topology", 7),
     ("Change", "Audit", 8),
@@ -186,6 +187,8 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("NodeNotes", "drained_by", 9),
     ("NodeNotes", "lacks", 7),
     ("NodeNotes", "links", 7),
+    ("NodeNotes", "replaced", 9),
+    ("NodeNotes", "verdicts", 9),
     ("NodeSpec", "proofs", 7),
     ("Object", "AuditHead", 8),
     ("Object", "Credential", 8),
@@ -213,6 +216,8 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("Pool", "network", 7),
     ("Pool", "preemptions_max", 7),
     ("Pool", "time_slice", 7),
+    ("Pool", "withheld_max_gpus", 9),
+    ("Pool", "withheld_max_percent", 9),
     ("PreemptReason", "Drain", 7),
     ("PreemptReason", "Maintenance", 7),
     ("PreemptReason", "Reservation", 7),
@@ -247,6 +252,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("TenantSpec", "run_as", 7),
     ("TenantSpec", "weights", 7),
     ("Unmet", "any_dependency", 8),
+    ("Withheld", "by_verdict", 9),
 ];
 
 /// The first form that has the field or variant.

@@ -2,11 +2,12 @@
 
 use super::{allow_ended, unknown};
 use crate::api::refusal;
+use crate::secrets;
 use crate::services::App;
 use muster_control_core::State;
 use muster_control_core::authz::Allowed;
 use muster_model::identity::Author;
-use muster_model::{Allocation, AllocationState, Job, JobId, NodeId, QuotaClass, Rpc, TenantId};
+use muster_model::{Allocation, AllocationState, Job, JobId, NodeId, QuotaClass, Rpc, TaskState, TenantId};
 use muster_proto::v1;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +48,9 @@ pub(super) async fn get(app: &App, author: &Author, request: v1::GetJobRequest) 
         let growth_nodes = on.iter().map(|node| node.0).zip(names(state, &on)).collect();
         (growth_nodes, names(state, &job.nodes), failure_nodes, cell_name, account_paths)
     });
+    let secrets_missing = allocation.as_deref().and_then(|held| secrets_missing(app, &allowed, &job, held));
     Ok(v1::GetJobReply {
+        secrets_missing: secrets_missing.unwrap_or_default(),
         job: Some(shown(app, &allowed, &job)),
         allocation: allocation.map(|allocation| v1::Allocation::from(&*allocation)),
         revision: revision.0,
@@ -58,6 +61,20 @@ pub(super) async fn get(app: &App, author: &Author, request: v1::GetJobRequest) 
         growth: growth.iter().map(|part| v1::Allocation::from(&**part)).collect(),
         growth_nodes,
     })
+}
+
+/// Why tasks that are to start wait for their secrets, as far as this control node knows: the one that serves their node may have another key.
+fn secrets_missing(app: &App, allowed: &Allowed, job: &Job, held: &Allocation) -> Option<String> {
+    let waits = held.state == AllocationState::Active && held.task_states.contains(&TaskState::Pending);
+    if !waits || job.spec.secret_env.is_empty() {
+        return None;
+    }
+    let named = |state: &State| {
+        let content = allowed.sees().shows_content(state, job.tenant);
+        content.then(|| state.secret_env_of(job))
+    };
+    let secrets = app.consensus.read(|state, _| named(state))?;
+    secrets::missing(&app.host, app.hub.cluster().unwrap_or_default(), secrets)
 }
 
 /// The path of a tenant, for instance of the one whose floor account pays; of one that is gone the last that it had, as far as that is known.

@@ -1,6 +1,5 @@
 //! The health of cards: the table against the facts, the kernel's log, the rules one by one, and the laws against any events.
 
-mod bound;
 mod cases;
 mod facts;
 mod kmsg;

@@ -1,130 +1,18 @@
 //! Who may do what: the security laws of the state machine, over random trees, rights and calls, each with a hole that is caught.
 
-#[allow(dead_code, reason = "only the random numbers are used here")]
-#[path = "common/chance.rs"]
-mod chance;
+mod naive;
+mod world;
 
-use chance::Chance;
 use muster_control_core::authz::{About, Ask, Denied, Rule, authorize, is_of_machines, rule};
 use muster_control_core::{Command, Done, Entry, Reject, State, execute};
 use muster_model::identity::{Author, CredentialKind, Enrolment, Subject};
-use muster_model::request::TaskRequest;
 use muster_model::tenant_edit::TenantEdit;
-use muster_model::{AccessMode, DeviceRequest, GpuModel, JobId, JobSpec, Principal, Role, Rpc, ValidJobSpec};
+use muster_model::{AccessMode, JobId, Principal, Role, Rpc};
 use std::collections::BTreeSet;
-
-const HOUR_MS: u64 = 3_600_000;
-const NOW_MS: u64 = 1_000_000;
-const TENANTS: [&str; 7] = ["a", "a/b", "a/b/c", "a/d", "e", "e/f", "ab"];
-const USERS: [&str; 4] = ["ann", "bob", "cy", "dee"];
-const GROUPS: [&str; 2] = ["ops", "ml"];
-const ROLES: [Role; 5] = [Role::Viewer, Role::Submitter, Role::Admin, Role::Operator, Role::Auditor];
-
-/// A cluster with tenants, jobs and random rights.
-struct World {
-    state: State,
-    /// One session for each user.
-    sessions: Vec<Author>,
-    jobs: Vec<(JobId, &'static str, &'static str)>,
-}
-
-fn done(state: &mut State, command: Command) -> Result<Done, Reject> {
-    let executed = execute(state, &Entry { now_ms: NOW_MS, commands: vec![command] });
-    executed.decided.into_iter().next().expect("one answer")
-}
-
-fn member() -> Author {
-    Author { principal: Principal::Member(1), ..Author::default() }
-}
-
-fn session(state: &mut State, user: &str, groups: &[&str]) -> Author {
-    let principal = Principal::User(user.to_owned());
-    let command = Command::PutCredential {
-        kind: CredentialKind::Session,
-        principal: principal.clone(),
-        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
-        secret_sha256: [7; 32],
-        ttl_ms: HOUR_MS,
-        scope: None,
-        from: Vec::new(),
-        note: String::new(),
-    };
-    match done(state, command.by(member())) {
-        Ok(Done::Numbered { id }) => Author { principal, credential: Some(id), ..Author::default() },
-        other => panic!("a session was answered {other:?}"),
-    }
-}
-
-fn job(tenant: &str, user: &str) -> ValidJobSpec {
-    let devices = DeviceRequest::Whole { count: 1, models: vec![GpuModel::H100] };
-    let request = TaskRequest { devices, cpu_milli: 0, memory_mib: 0 };
-    let spec = JobSpec { user: user.to_owned(), ..JobSpec::usual(tenant, request, &["true"]) };
-    spec.validate().expect("a usual job")
-}
-
-fn submit(state: &mut State, tenant: &str, user: &str) -> JobId {
-    let count = state.meta.next_job.0;
-    let command = Command::Submit {
-        request_id: format!("r{count}"),
-        issued_ms: NOW_MS,
-        payload_hash: count,
-        specs: vec![job(tenant, user)],
-        ended: Vec::new(),
-    };
-    match done(state, command) {
-        Ok(Done::Submitted { first, .. }) => first,
-        other => panic!("a submission was answered {other:?}"),
-    }
-}
-
-fn grant(state: &mut State, subject: Subject, role: Role, at: Option<&str>) -> Result<Done, Reject> {
-    let at = at.map(ToOwned::to_owned);
-    done(state, Command::PutGrant { subject, role, at, until_ms: None, reason: String::new() })
-}
-
-impl World {
-    fn new(chance: &mut Chance) -> Self {
-        let mut state = State::new(1);
-        state.meta.feature_level = 5;
-        let edits =
-            TENANTS.iter().map(|path| TenantEdit { path: (*path).to_owned(), ..TenantEdit::default() }).collect();
-        done(&mut state, Command::EditTenants { edits, prune: false, half_life_s: None }).expect("a tree");
-        let mut jobs = Vec::new();
-        for _ in 0..8 {
-            let (tenant, user) = (pick(chance, &TENANTS), pick(chance, &USERS));
-            jobs.push((submit(&mut state, tenant, user), tenant, user));
-        }
-        grant(&mut state, Subject::User("root".to_owned()), Role::Admin, None).expect("a root");
-        for _ in 0..chance.below(8) {
-            let _ = random_grant(chance, &mut state);
-        }
-        let sessions = USERS.iter().enumerate().map(|(index, user)| {
-            let groups = if index % 2 == 0 { &GROUPS[..1] } else { &GROUPS[1..] };
-            session(&mut state, user, groups)
-        });
-        let sessions = sessions.collect();
-        done(&mut state, Command::SetAccess { mode: AccessMode::Closed }).expect("a root is there");
-        World { state, sessions, jobs }
-    }
-
-    fn asks(&self, author: &Author, ask: &Ask<'_>) -> Result<(), Denied> {
-        authorize(&self.state, NOW_MS, author, ask).map(drop)
-    }
-}
-
-fn pick<T: Copy>(chance: &mut Chance, from: &[T]) -> T {
-    from[chance.below(from.len() as u64) as usize]
-}
-
-fn random_grant(chance: &mut Chance, state: &mut State) -> Result<Done, Reject> {
-    let subject = match chance.below(2) {
-        0 => Subject::User(pick(chance, &USERS).to_owned()),
-        _ => Subject::Group(pick(chance, &GROUPS).to_owned()),
-    };
-    let role = pick(chance, &ROLES);
-    let at = role.is_on_tenants().then(|| pick(chance, &TENANTS));
-    grant(state, subject, role, at)
-}
+use world::{
+    Chance, GROUPS, HOUR_MS, NOW_MS, ROLES, TENANTS, USERS, World, done, grant, member, pick, random_grant, session,
+    worlds,
+};
 
 /// Everything that could be asked in this world.
 fn every_ask<'a>(world: &'a World) -> Vec<Ask<'a>> {
@@ -171,14 +59,6 @@ fn reads_fleet(world: &World, index: usize) -> bool {
         Subject::Service(_) => false,
     };
     world.state.grants.values().any(|grant| of(&grant.subject) && !grant.role.is_on_tenants())
-}
-
-fn worlds(count: u64) -> impl Iterator<Item = (u64, World)> {
-    let seeds = match std::env::var("MUSTER_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => seed..seed + 1,
-        None => 1..count + 1,
-    };
-    seeds.map(|seed| (seed, World::new(&mut Chance::new(seed))))
 }
 
 /// SL4: a job of a tenant that the caller does not see is refused in the words of one that never was.
