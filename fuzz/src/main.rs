@@ -79,7 +79,7 @@ fn search(target: &Target, args: &Args) -> Result<ExitCode> {
     let kept: Vec<Vec<u8>> =
         corpus::of(target.name).context("reading the kept inputs")?.into_iter().map(|kept| kept.bytes).collect();
     std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let trying = folder.join(format!("{}-trying", target.name));
+    let trying = folder.join(format!("{}-trying-{}", target.name, std::process::id()));
     println!("{}: {} kept inputs, seed {}, {} s", target.name, kept.len(), args.seed, args.seconds);
     println!("the input that is being tried is in {}, in case that the process ends with it", trying.display());
     let (mut mutator, until) = (Mutator::new(args.seed), Instant::now() + Duration::from_secs(args.seconds));
