@@ -8,7 +8,7 @@ use crate::table::{Row, Table, percentile};
 use anyhow::{Context, Result, ensure};
 use futures::future::join_all;
 use muster_runtime::pki::{Admit, LocalAuthorities, NotAdmitted, PeerIdentity, Role};
-use muster_runtime::{Admission, Chance, Host, real};
+use muster_runtime::{Admission, Chance, real};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -72,7 +72,12 @@ pub async fn run(agents: u32) -> Result<Vec<Table>> {
     stop.cancel();
     let at = |part: f64| format!("{:.2?}", Duration::from_nanos(percentile(&times, part)));
     let rows = vec![
-        Row::new(format!("{agents} agents at once: all are through after"), format!("{took:.2?}"), "-", "disconnect grace: 10 min"),
+        Row::new(
+            format!("{agents} agents at once: all are through after"),
+            format!("{took:.2?}"),
+            "-",
+            "disconnect grace: 10 min",
+        ),
         Row::new("an agent is through after, p50 / p99", format!("{} / {}", at(0.5), at(0.99)), "-", "-"),
         Row::new("connections a second", format!("{:.0}", f64::from(agents) / took.as_secs_f64()), "-", "-"),
         Row::new("tries of an agent, mean", format!("{:.2}", f64::from(tries) / f64::from(agents.max(1))), "-", "-"),

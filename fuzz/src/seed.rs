@@ -173,7 +173,7 @@ fn streams(corpus: &Corpus<'_>) -> Result<()> {
         ..Default::default()
     };
     corpus.put("agent-message", "hello", &said(FromAgent::Hello(hello)))?;
-    let withheld = Withheld { gpu: 3, slice: None, reason: "Xid 79".to_owned() };
+    let withheld = Withheld { gpu: 3, slice: None, reason: "Xid 79".to_owned(), by_verdict: true };
     corpus.put(
         "agent-message",
         "cards",

@@ -119,9 +119,10 @@ impl AttemptRecord {
         let mut end_runs: Vec<EndCount> = Vec::new();
         // Of a gang that is over every rank has ended.
         for end in held.task_states.iter().map_while(TaskEnd::of) {
+            let count = end_runs.len();
             match end_runs.last_mut() {
                 Some(last) if last.end == end => last.ranks += 1,
-                _ if end_runs.len() == END_RUNS_MAX => break,
+                _ if count == END_RUNS_MAX => break,
                 _ => end_runs.push(EndCount { end, ranks: 1 }),
             }
         }

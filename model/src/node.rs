@@ -151,7 +151,8 @@ impl NodeSpec {
     pub fn withheld(&self) -> Vec<Withheld> {
         let of = |(index, gpu): (usize, &Gpu)| {
             let index = index as u16;
-            let of = move |slice, reason: &String| Withheld { gpu: index, slice, reason: reason.clone(), by_verdict: false };
+            let of =
+                move |slice, reason: &String| Withheld { gpu: index, slice, reason: reason.clone(), by_verdict: false };
             let card = gpu.withheld.iter().map(move |reason| of(None, reason));
             let slice = move |slice: &WithheldSlice| of(Some(slice.place), &slice.reason);
             card.chain(gpu.withheld_slices.iter().map(slice)).collect::<Vec<_>>()
@@ -348,7 +349,10 @@ impl Node {
         let lacks = Some(lacks.clone()).filter(|lacks| !lacks.is_empty());
         let spared = self.notes.verdicts.in_words();
         let replaced = |(gpu, was): (&u16, &String)| {
-            format!("GPU {gpu} is another card than before (was {was}): `muster clear-gpu {} {gpu}` takes note of it", self.spec.name)
+            format!(
+                "GPU {gpu} is another card than before (was {was}): `muster clear-gpu {} {gpu}` takes note of it",
+                self.spec.name
+            )
         };
         let replaced: Vec<String> = self.notes.replaced.iter().map(replaced).collect();
         let replaced = (!replaced.is_empty()).then(|| replaced.join("; "));

@@ -1,7 +1,8 @@
 //! Records of attempts stay small whatever the size of the gang, and say what matters.
 
 use muster_model::attempt::{
-    ATTEMPTS_MAX, AttemptRecord, END_RUNS_MAX, EndCount, FAILURES_MAX, NODE_RUNS_MAX, WAYS_MAX, note_attempt, note_failure,
+    ATTEMPTS_MAX, AttemptRecord, END_RUNS_MAX, EndCount, FAILURES_MAX, NODE_RUNS_MAX, WAYS_MAX, note_attempt,
+    note_failure,
 };
 use muster_model::task::{RankFailure, TaskEnd};
 use muster_model::{Allocation, AllocationId, Attempt, JobId, NodeId, Rank, TaskPlacement, TaskState, TenantId};

@@ -6,8 +6,8 @@ use crate::output::{Colour, Format, Out};
 use anyhow::Context;
 use muster_bench::table::Table;
 use muster_bench::{
-    decisions, failover, lifecycle, node, overload, packing, passes, plans, quotas, reclaim, reconnect, scale, searches, secure,
-    stall, submissions, tasks, timeline, wan,
+    decisions, failover, lifecycle, node, overload, packing, passes, plans, quotas, reclaim, reconnect, scale,
+    searches, secure, stall, submissions, tasks, timeline, wan,
 };
 use std::path::Path;
 

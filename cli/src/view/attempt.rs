@@ -290,7 +290,8 @@ mod tests {
         let said = words(vec![run(Kind::Stopped, 0, 7), run(Kind::Exited, 1, 1), run(Kind::Signaled, 9, 504)]);
         let expected = "Ranks of attempt 2: 0-6 stopped, 7 exit code 1, 8-511 signal 9 (SIGKILL)";
         assert_eq!(said.as_deref(), Some(expected));
-        let many = words(vec![run(Kind::Stopped, 0, 1), run(Kind::Exited, 1, 1)].repeat(20)).expect("many");
+        let pair = |_| [run(Kind::Stopped, 0, 1), run(Kind::Exited, 1, 1)];
+        let many = words((0..20).flat_map(pair).collect()).expect("many");
         assert!(many.ends_with("15 exit code 1, and more: see -o json"), "{many}");
     }
 }

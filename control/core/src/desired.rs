@@ -8,8 +8,8 @@ use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
 use muster_model::mig::MigPlacement;
 use muster_model::sharing::CardSharing;
 use muster_model::{
-    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, Gpu, GpuUnits, HoldMode, Job, JobSpec, LimitSignal,
-    Mount, NetworkPolicy, Ports, Stop, TaskImage, TaskMount, TaskPlacement, TaskState, Tenant, World,
+    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, Gpu, GpuUnits, HoldMode, Job, JobSpec,
+    LimitSignal, Mount, NetworkPolicy, Ports, Stop, TaskImage, TaskMount, TaskPlacement, TaskState, Tenant, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

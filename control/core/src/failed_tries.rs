@@ -79,7 +79,8 @@ impl<K: Ord + Clone> FailedTries<K> {
 
     fn make_room(&mut self, now_ms: u64) {
         self.failures.retain(|_, failures| failures.counts_at(now_ms));
-        let oldest = self.failures.iter().min_by_key(|(_, failures)| failures.last_ms).map(|(caller, _)| caller.clone());
+        let oldest =
+            self.failures.iter().min_by_key(|(_, failures)| failures.last_ms).map(|(caller, _)| caller.clone());
         if let Some(oldest) = oldest.filter(|_| self.failures.len() >= self.callers_max) {
             self.failures.remove(&oldest);
         }

@@ -74,7 +74,7 @@ fn where_nobody_has_a_name_and_below_the_level_anybody_undrains() {
 #[test]
 fn a_card_in_the_place_of_another_is_shown_until_somebody_takes_note_or_the_old_one_is_back() {
     let (mut state, id) = cluster(5);
-    let mut join = |state: &mut State, uuid: &str| {
+    let join = |state: &mut State, uuid: &str| {
         let mut spec = NodeSpec::usual("gpu-1", Gpu::usual_cards("gpu-1", 2, GpuModel::H100));
         spec.gpus[1].uuid = uuid.to_owned();
         let command = Command::JoinNode { spec, usage_incarnation: None, agent: 0 };

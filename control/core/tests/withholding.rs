@@ -19,7 +19,7 @@ fn done(state: &mut State, command: Command) -> Result<Done, Reject> {
 }
 
 fn spec(name: &str, cell: &str) -> NodeSpec {
-    let spec = NodeSpec::usual(name, Gpu::usual_cards(name, CARDS, GpuModel::H100));
+    let spec = NodeSpec::usual(name, Gpu::usual_cards(name, CARDS as u32, GpuModel::H100));
     NodeSpec { cell: cell.to_owned(), ..spec }
 }
 
@@ -115,7 +115,9 @@ fn what_was_spared_stays_so_when_its_agent_joins_again() {
 
 #[test]
 fn a_pool_says_how_much_may_be_withheld() {
-    for (percent, most, counted) in [(None, None, 4), (Some(0), None, 0), (Some(1), None, 1), (Some(100), None, 8), (Some(100), Some(3), 3)] {
+    for (percent, most, counted) in
+        [(None, None, 4), (Some(0), None, 0), (Some(1), None, 1), (Some(100), None, 8), (Some(100), Some(3), 3)]
+    {
         let (mut state, nodes) = fleet(5);
         let pool = Pool { withheld_max_percent: percent, withheld_max_gpus: most, ..Pool::standard() };
         done(&mut state, Command::PutPool(pool)).expect("a pool");
@@ -127,7 +129,9 @@ fn a_pool_says_how_much_may_be_withheld() {
     }
     let (mut state, _) = fleet(5);
     let pool = Pool { withheld_max_percent: Some(101), ..Pool::standard() };
-    assert!(done(&mut state, Command::PutPool(pool)).expect_err("too much").to_string().contains("withheld_max_percent"));
+    assert!(
+        done(&mut state, Command::PutPool(pool)).expect_err("too much").to_string().contains("withheld_max_percent")
+    );
 }
 
 #[test]
@@ -173,8 +177,13 @@ fn no_history_passes_the_bound() {
             let cell = |id: &NodeId| state.nodes[id].cell;
             for (id, gpu) in followed(&state).difference(&before) {
                 let all = nodes.iter().filter(|other| cell(other) == cell(id));
-                let (count, cards) = all.fold((0, 0), |(count, cards), other| (count + withheld_of(&state.nodes[other]).len(), cards + CARDS));
-                assert!(count <= cards / 2, "seed {seed}: {count} of {cards} are withheld after GPU {gpu} of node {id}");
+                let (count, cards) = all.fold((0, 0), |(count, cards), other| {
+                    (count + withheld_of(&state.nodes[other]).len(), cards + CARDS)
+                });
+                assert!(
+                    count <= cards / 2,
+                    "seed {seed}: {count} of {cards} are withheld after GPU {gpu} of node {id}"
+                );
             }
         }
     }

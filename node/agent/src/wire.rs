@@ -1,7 +1,7 @@
 //! Between the wire and the node core; only what the shared conversions do not cover.
 
-use muster_model::mig::MigPlacement;
 use muster_model::ids::{AllocationId, Attempt, Epoch, JobId, Rank, Revision, TenantId};
+use muster_model::mig::MigPlacement;
 use muster_model::ports::PORTS_PER_BLOCK;
 use muster_model::task::DeviceHold;
 use muster_model::validate::bounds::REASON_BYTES_MAX;

@@ -7,8 +7,9 @@
 use crate::bounds::SWEEP_MAX;
 use crate::draft::Draft;
 use crate::level;
+use crate::routing::rules;
 use muster_model::ids::NodeId;
-use muster_model::node::{Pool, Verdicts, Withheld};
+use muster_model::node::{Verdicts, Withheld};
 use muster_model::{Node, Object};
 use std::collections::BTreeSet;
 
@@ -22,7 +23,8 @@ pub(super) fn apply(draft: &Draft<'_>, node: &mut Node, told: &[Withheld]) {
     if level::has(draft.state, level::ENROLMENT) && !verdicts.is_empty() {
         let mut room = Room::of(draft, node);
         room.take(withheld.iter().map(|one| one.gpu));
-        let (followed, new): (Vec<&Withheld>, Vec<&Withheld>) = verdicts.iter().partition(|one| before.contains(&one.gpu));
+        let (followed, new): (Vec<&Withheld>, Vec<&Withheld>) =
+            verdicts.iter().partition(|one| before.contains(&one.gpu));
         room.take(followed.iter().map(|one| one.gpu));
         for one in followed.into_iter().chain(new) {
             if room.has(one.gpu) {
@@ -84,13 +86,14 @@ struct Room {
 impl Room {
     /// That of a node's pool in its cell.
     fn of(draft: &Draft<'_>, node: &Node) -> Self {
-        let rules = draft.state.pools.get(&node.spec.pool).map_or_else(Pool::standard_rules, |pool| pool);
+        let rules = rules(draft.state, &node.spec.pool);
         let (mut cards, mut elsewhere) = (node.spec.gpus.len(), 0);
         let cell = draft.state.index().cells.get(&node.cell);
         for id in cell.iter().flat_map(|cell| &cell.nodes).filter(|id| **id != node.id) {
             let Some(other) = draft.node(*id).filter(|other| other.spec.pool == node.spec.pool) else { continue };
             cards += other.spec.gpus.len();
-            elsewhere += other.spec.gpus.iter().filter(|gpu| gpu.withheld.is_some() || !gpu.withheld_slices.is_empty()).count();
+            elsewhere +=
+                other.spec.gpus.iter().filter(|gpu| gpu.withheld.is_some() || !gpu.withheld_slices.is_empty()).count();
         }
         Room { limit: rules.withheld_limit(cards), elsewhere, here: BTreeSet::new() }
     }
@@ -104,4 +107,3 @@ impl Room {
         self.here.contains(&card) || self.elsewhere + self.here.len() < self.limit
     }
 }
-

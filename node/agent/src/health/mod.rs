@@ -23,7 +23,9 @@ use muster_model::sharing::CardSharing;
 use muster_model::task::{DeviceHold, HoldMode};
 use muster_model::validate::clipped;
 use muster_node_core::TaskKey;
-use muster_node_core::health::{Cause, Effect, EffectKind, GpuUuid, HealthEvent, Ledger, Mode, Scope, Verdict, VerdictKind, Xid};
+use muster_node_core::health::{
+    Cause, Effect, EffectKind, GpuUuid, HealthEvent, Ledger, Mode, Scope, Verdict, VerdictKind, Xid,
+};
 use muster_runtime::Host;
 use parking_lot::Mutex;
 use std::cmp::Reverse;

@@ -117,7 +117,14 @@ impl Cluster {
             let stamp = v1::Stamp { incarnation: 1, revision, node_epoch: state.epoch };
             let tasks = tasks.iter().map(|(spec, stop)| to_wire(spec, *stop)).collect();
             let (cleared_gpus, spared) = (state.cleared.clone(), state.spared.clone());
-            state.desired = v1::Desired { stamp: Some(stamp), tasks, cleared_gpus, sharing: None, spared, pinned: state.pinned.clone() };
+            state.desired = v1::Desired {
+                stamp: Some(stamp),
+                tasks,
+                cleared_gpus,
+                sharing: None,
+                spared,
+                pinned: state.pinned.clone(),
+            };
             state.desired.clone()
         });
         self.send(ToAgent::Desired(desired));

@@ -283,8 +283,7 @@ fn any_spec() -> impl Strategy<Value = TaskSpec> {
 
 pub(crate) fn any_desired() -> impl Strategy<Value = Desired> {
     let tasks = prop::collection::vec((any_spec(), prop::bool::weighted(0.2)), 0..8);
-    (tasks, 1_u64..3, any_pinned())
-        .prop_map(|(tasks, epoch, pinned)| Desired { pinned, ..desired(tasks, epoch) })
+    (tasks, 1_u64..3, any_pinned()).prop_map(|(tasks, epoch, pinned)| Desired { pinned, ..desired(tasks, epoch) })
 }
 
 /// Layouts that some cards keep.
