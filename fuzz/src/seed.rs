@@ -13,7 +13,7 @@ use muster_enrolment::JoinFile;
 use muster_gpu_double::Fleet;
 use muster_model::allocation::Allocation;
 use muster_model::ids::Epoch;
-use muster_model::node::{NodeSpec, Withheld};
+use muster_model::node::NodeSpec;
 use muster_model::request::TaskRequest;
 use muster_model::task::{DeviceHold, HoldMode};
 use muster_model::{
@@ -173,12 +173,8 @@ fn streams(corpus: &Corpus<'_>) -> Result<()> {
         ..Default::default()
     };
     corpus.put("agent-message", "hello", &said(FromAgent::Hello(hello)))?;
-    let withheld = Withheld { gpu: 3, slice: None, reason: "Xid 79".to_owned(), by_verdict: true };
-    corpus.put(
-        "agent-message",
-        "cards",
-        &said(FromAgent::Cards(v1::CardReport { withheld: vec![(&withheld).into()] })),
-    )?;
+    let withheld = v1::WithheldCard { gpu: 3, reason: "Xid 79".to_owned(), ..Default::default() };
+    corpus.put("agent-message", "cards", &said(FromAgent::Cards(v1::CardReport { withheld: vec![withheld] })))?;
     let report = report_to_wire(AllocationId(9), Rank(0), &TaskState::Exited { code: 1 }, Some(NOW_MS));
     corpus.put(
         "agent-message",

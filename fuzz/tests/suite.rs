@@ -13,6 +13,8 @@ use std::collections::BTreeSet;
 /// New inputs for each target.
 const NEW: usize = 400;
 const SEED: u64 = 1;
+/// What writes those kept inputs that are not text.
+const SEED_COMMAND: &str = "cargo run --locked -p muster-fuzz -- seed";
 /// Bytes of a kept input: some borders are at 64 KiB.
 const KEPT_BYTES_MAX: usize = 72 << 10;
 
@@ -33,7 +35,11 @@ fn check(target: &Target) {
     }
     let reached = take_reached();
     let missing: Vec<_> = target.reaches.iter().filter(|place| !reached.contains(*place)).collect();
-    assert!(missing.is_empty(), "no kept input of {} reaches {missing:?}; it reaches {reached:?}", target.name);
+    assert!(
+        missing.is_empty(),
+        "no kept input of {} reaches {missing:?}; it reaches {reached:?}. When a message or a stored form has changed, write them anew: {SEED_COMMAND}",
+        target.name
+    );
     let kept: Vec<Vec<u8>> = kept.into_iter().map(|kept| kept.bytes).collect();
     let mut mutator = Mutator::new(SEED);
     for _ in 0..NEW {
