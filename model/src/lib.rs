@@ -64,6 +64,7 @@ mod usual;
 pub mod utc;
 pub mod validate;
 pub mod window;
+pub mod withheld;
 pub mod words;
 pub mod workload;
 

@@ -4,11 +4,12 @@ use crate::gpu::GpuModel;
 use crate::ids::{CellId, Epoch, JobId, NodeId};
 use crate::image::{self, Mount, MountRule};
 use crate::isolation::{IsolationLevel, NetworkPolicy, Proof};
-use crate::mig::{MigPlacement, PinnedLayout};
+use crate::mig::PinnedLayout;
 use crate::node_links::NodeLinks;
 use crate::request::SharingMode;
 use crate::time_slice::TimeSlice;
 use crate::topology::TopologyLevel;
+pub use crate::withheld::{Verdicts, Withheld, WithheldSlice};
 use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,39 +89,6 @@ pub struct Gpu {
     /// MIG slices of it that are not to be used; the rest of the card is.
     #[serde(default)]
     pub withheld_slices: Vec<WithheldSlice>,
-}
-
-/// A MIG slice that is not to be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WithheldSlice {
-    /// Which.
-    pub place: MigPlacement,
-    /// Why.
-    pub reason: String,
-}
-
-/// What an agent says of its cards while it is connected: one card, or one slice of it, that is not to be used.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Withheld {
-    /// Index of the card.
-    pub gpu: u16,
-    /// Which slice; absent: the whole card.
-    pub slice: Option<MigPlacement>,
-    /// Why.
-    pub reason: String,
-    /// A verdict from signs of a fault, which a faulty monitor may give of many cards at once: how many are followed is bounded
-    /// ([`Pool::withheld_limit`]). What is lost, held by others or not clean is withheld in any case.
-    #[serde(default)]
-    pub by_verdict: bool,
-}
-
-/// What an agent would withhold by verdicts, parted by the bound of its pool.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdicts {
-    /// Cards that are withheld by them.
-    pub followed: BTreeSet<u16>,
-    /// What is over the bound, and kept in use.
-    pub spared: Vec<Withheld>,
 }
 
 impl NodeSpec {
@@ -357,21 +325,6 @@ impl Node {
         let replaced: Vec<String> = self.notes.replaced.iter().map(replaced).collect();
         let replaced = (!replaced.is_empty()).then(|| replaced.join("; "));
         [drained, quarantine, lacks, rival, spared, replaced].into_iter().flatten().collect::<Vec<_>>().join("; ")
-    }
-}
-
-impl Verdicts {
-    /// What is kept in use although it would be withheld, for people.
-    #[must_use]
-    pub fn in_words(&self) -> Option<String> {
-        let cards: BTreeSet<u16> = self.spared.iter().map(|spared| spared.gpu).collect();
-        let cards: Vec<String> = cards.iter().map(ToString::to_string).collect();
-        let first = self.spared.first()?;
-        Some(format!(
-            "GPU {} kept in use, since as many GPUs of the cell are withheld as the pool allows (withheld-max-percent, withheld-max-gpus): {}",
-            cards.join(", "),
-            first.reason
-        ))
     }
 }
 

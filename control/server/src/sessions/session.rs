@@ -198,7 +198,7 @@ impl Session {
     /// Sends the whole desired state, if it is another than the agent has.
     fn refresh(&mut self) -> Result<(), Over> {
         let (node, epoch) = (self.joined.node, self.joined.epoch);
-        let (stamp, tasks, (cleared_gpus, spared), (sharing, pinned)) = self
+        let (mut desired, tasks) = self
             .hub
             .consensus
             .read(|state, revision| {
@@ -207,11 +207,8 @@ impl Session {
                     return Err("the node was fenced, or has joined again with another session");
                 }
                 let (incarnation, revision, node_epoch) = (state.meta.incarnation, revision.0, epoch.0);
-                let cleared: Vec<v1::ClearedGpu> = there.notes.cleared_gpus.iter().map(Into::into).collect();
-                let spared: Vec<v1::WithheldCard> = there.notes.verdicts.spared.iter().map(Into::into).collect();
-                let stamp = v1::Stamp { incarnation, revision, node_epoch };
-                let set = (state.card_sharing(node), state.pinned_instances(node));
-                Ok((stamp, state.desired_for(node), (cleared, spared), set))
+                let stamp = Some(v1::Stamp { incarnation, revision, node_epoch });
+                Ok((v1::Desired { stamp, ..wire::of_node(state, there) }, state.desired_for(node)))
             })
             .map_err(|why| Over::Refused(why.to_owned()))?;
         let cluster = self.hub.cluster().unwrap_or_default();
@@ -226,16 +223,14 @@ impl Session {
             }
             task
         };
-        let tasks: Vec<v1::DesiredTask> = tasks.into_iter().map(to_wire).collect();
-        self.misses_secrets = tasks.iter().any(|task| !task.secrets_missing.is_empty());
-        let sharing: v1::CardSharing = (&sharing).into();
-        let pinned = pinned.into_iter().map(|(gpu, slots)| (u32::from(gpu), slots.as_slice().into())).collect();
-        let desired = v1::Desired { stamp: Some(stamp), tasks, cleared_gpus, sharing: Some(sharing), spared, pinned };
+        desired.tasks = tasks.into_iter().map(to_wire).collect();
+        self.misses_secrets = desired.tasks.iter().any(|task| !task.secrets_missing.is_empty());
         let fingerprint = fingerprint(&desired);
         if self.sent == Some(fingerprint) {
             return Ok(());
         }
-        tracing::debug!(%node, revision = stamp.revision, tasks = desired.tasks.len(), "desired state sent");
+        let revision = desired.stamp.as_ref().map_or(0, |stamp| stamp.revision);
+        tracing::debug!(%node, revision, tasks = desired.tasks.len(), "desired state sent");
         for task in &desired.tasks {
             let (job, allocation) = (task.job, task.allocation);
             tracing::trace!(target: timeline::TARGET, step = "desired_sent", job, allocation);

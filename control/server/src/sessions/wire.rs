@@ -1,9 +1,9 @@
 //! What agents are sent, in the words of the wire. Only what the shared conversions do not cover.
 
 use fnv::FnvHasher;
-use muster_control_core::DesiredTask;
+use muster_control_core::{DesiredTask, State};
 use muster_model::ports::PORTS_PER_BLOCK;
-use muster_model::{NetworkPolicy, Ports};
+use muster_model::{NetworkPolicy, Node, Ports};
 use muster_proto::v1;
 use prost::Message;
 use std::collections::BTreeMap;
@@ -72,6 +72,18 @@ fn ports(ports: Ports) -> Option<v1::TaskPorts> {
         Ports::Unassigned => None,
         Ports::NoneFree => Some(v1::TaskPorts { first: 0, count: 0 }),
         Ports::Block(block) => Some(v1::TaskPorts { first: block.first().into(), count: PORTS_PER_BLOCK.into() }),
+    }
+}
+
+/// What the agent of a node is told beside its tasks: how its cards are used.
+pub(crate) fn of_node(state: &State, node: &Node) -> v1::Desired {
+    let pinned = state.pinned_instances(node.id).into_iter();
+    v1::Desired {
+        cleared_gpus: node.notes.cleared_gpus.iter().map(Into::into).collect(),
+        sharing: Some((&state.card_sharing(node.id)).into()),
+        spared: node.notes.verdicts.spared.iter().map(Into::into).collect(),
+        pinned: pinned.map(|(gpu, slots)| (u32::from(gpu), slots.as_slice().into())).collect(),
+        ..v1::Desired::default()
     }
 }
 
