@@ -55,7 +55,7 @@ fn the_fleet_keeps_the_laws_a() {
 
 #[test]
 fn the_fleet_keeps_the_laws_b() {
-    check_and_judge("the_fleet_keeps_the_laws_b", 100_000, 40);
+    check_and_judge("the_fleet_keeps_the_laws_b", 100_000, 16);
 }
 
 #[test]
