@@ -118,7 +118,7 @@ impl MachineRole {
         match self {
             MachineRole::Node => Some(Principal::Node(name.to_owned())),
             MachineRole::Shard => Some(Principal::Shard(name.to_owned())),
-            MachineRole::Control => name.parse().ok().map(Principal::Member),
+            MachineRole::Control => Principal::member(name),
         }
     }
 }

@@ -48,6 +48,11 @@ impl Principal {
         }
     }
 
+    /// The control node of this number, as it is written: `3`, and not `03`.
+    pub(super) fn member(number: &str) -> Option<Principal> {
+        number.parse::<u64>().ok().filter(|id| id.to_string() == number).map(Principal::Member)
+    }
+
     /// Whether it is a machine of the cluster.
     #[must_use]
     pub fn is_machine(&self) -> bool {
@@ -129,7 +134,7 @@ impl FromStr for Principal {
             "service" => Principal::check_service(name).map(|()| Principal::Service(name.to_owned())).map_err(bad),
             "node" => plain(name).map(|()| Principal::Node(name.to_owned())).map_err(bad),
             "shard" => plain(name).map(|()| Principal::Shard(name.to_owned())).map_err(bad),
-            "member" => name.parse().map(Principal::Member).map_err(|_| bad("a member is a number")),
+            "member" => Principal::member(name).ok_or_else(|| bad("a member is a number")),
             _ => Err(bad("the kind is user, service, node, shard or member")),
         }
     }
@@ -167,6 +172,8 @@ mod tests {
             "service:a//ci",
             "service:/ci",
             "member:x",
+            "member:03",
+            "member:+3",
             "root:x",
             "user:a\nb",
         ] {

@@ -116,9 +116,10 @@ impl Keys {
 #[must_use]
 pub fn is_private(url: &str) -> bool {
     let loopback = |rest: &str| {
-        let host = rest.split(['/', '?']).next().unwrap_or_default();
-        let host = host.rsplit_once(':').map_or(host, |(host, _)| host);
-        matches!(host, "127.0.0.1" | "localhost" | "[::1]")
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        // What stands before an @ is a user's name, and the host comes after it; some take \ for /.
+        !authority.contains(['@', '\\']) && matches!(host, "127.0.0.1" | "localhost" | "[::1]")
     };
     url.starts_with("https://") || url.strip_prefix("http://").is_some_and(loopback)
 }
@@ -139,6 +140,8 @@ mod tests {
             ("http://login.example.com/keys", false),
             ("http://127.0.0.1.example.com/keys", false),
             ("http://example.com/127.0.0.1", false),
+            ("http://localhost:1@example.com/keys", false),
+            ("http://localhost:1\\@example.com/keys", false),
             ("ftp://localhost/keys", false),
         ] {
             assert_eq!(is_private(url), trusted, "{url}");

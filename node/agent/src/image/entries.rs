@@ -104,7 +104,8 @@ impl<R: Read> Entries<R> {
 
     fn expect(&mut self, size: u64) {
         self.left = size;
-        self.fill = size.next_multiple_of(BLOCK as u64).saturating_sub(size);
+        // A size that no archive can have is refused by its bound.
+        self.fill = size.checked_next_multiple_of(BLOCK as u64).map_or(0, |end| end - size);
     }
 
     fn skip_rest(&mut self) -> io::Result<()> {
