@@ -574,25 +574,24 @@ fn a_pinned_layout_stands_before_its_tasks_and_after_them() {
     let place = |shape, start| MigPlacement { shape, start };
     let (large, small) = (place(MigShape::G3, 0), place(MigShape::G2, 4));
     let pin = |tasks| Desired { pinned: [(0, vec![large, small])].into(), ..desired(tasks, 1) };
-    let made = [CardStep::EnableMig, CardStep::CreateInstance(large, 1), CardStep::CreateInstance(small, 1)];
+    let made = [CardStep::EnableMig, CardStep::CreateInstance(small, 1), CardStep::CreateInstance(large, 1)];
     let mut node = observed(vec![]);
     assert_eq!(card_steps(&pin(vec![]), &node, 0), made);
     node.cards[0].setting = Some(CardSetting::Mig([(large, 1), (small, 1)].into()));
     assert_eq!(card_steps(&pin(vec![]), &node, 0), []);
-    let task = spec(10, 0, vec![hold(0, HoldMode::Mig(small))]);
+    let task = spec(10, 0, vec![hold(0, HoldMode::Mig(large))]);
     let wanted = pin(vec![(task.clone(), false)]);
     assert_eq!(steps_of(&wanted, &node), [Step::Start(key(10, 0))], "it waits for nothing");
     assert_eq!(card_steps(&wanted, &node, 0), []);
     // What somebody waits for is made first.
     node.cards[0].setting = Some(CardSetting::Whole);
-    let first = [CardStep::EnableMig, CardStep::CreateInstance(small, 1), CardStep::CreateInstance(large, 1)];
+    let first = [CardStep::EnableMig, CardStep::CreateInstance(large, 1), CardStep::CreateInstance(small, 1)];
     assert_eq!(card_steps(&wanted, &node, 0), first);
     // A layout that has gone is taken apart, but for what is held; one that is withheld is not made.
-    let held = Observed { cards: node.cards.clone(), ..observed(vec![(task, running())]) };
-    let mut held = held;
+    let mut held = Observed { cards: node.cards.clone(), ..observed(vec![(task, running())]) };
     held.cards[0].setting = Some(CardSetting::Mig([(large, 1), (small, 1)].into()));
     let unpinned = Desired { pinned: Default::default(), ..wanted };
-    assert_eq!(card_steps(&unpinned, &held, 0), [CardStep::DestroyInstance(large)]);
+    assert_eq!(card_steps(&unpinned, &held, 0), [CardStep::DestroyInstance(small)]);
     node.cards[0].withheld_slices = vec![(large, "Xid 94".to_owned())];
     assert_eq!(card_steps(&pin(vec![]), &node, 0), [CardStep::EnableMig, CardStep::CreateInstance(small, 1)]);
     node.cards[0].withheld = Some("it is lost".to_owned());
