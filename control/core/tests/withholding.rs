@@ -194,6 +194,20 @@ fn followed(state: &State) -> BTreeSet<(NodeId, u16)> {
     state.nodes.values().flat_map(|node| of(node)).collect()
 }
 
+/// Each cell has room of its own, whatever the number of the node that has it.
+#[test]
+fn a_full_cell_keeps_no_other_from_following() {
+    let (mut state, nodes) = fleet(5);
+    for node in &nodes {
+        report(&mut state, *node, &[verdict(0), verdict(1)]);
+    }
+    assert_eq!(withheld(&state, &nodes[4..]), [vec![0]]);
+    // The cell of the last node gets a second node, and with it room for one more card.
+    join(&mut state, spec("f", "two"));
+    done(&mut state, Command::Sweep).expect("swept");
+    assert_eq!(withheld(&state, &nodes), [vec![0, 1], vec![0, 1], vec![], vec![], vec![0, 1]]);
+}
+
 #[test]
 fn an_old_session_is_refused() {
     let (mut state, nodes) = fleet(5);

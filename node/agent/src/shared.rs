@@ -82,8 +82,9 @@ pub(crate) struct State {
     /// The links inside the node, once they are found, and whether this session has reported them.
     links: Option<NodeLinks>,
     links_told: bool,
-    /// What the control plane was told last of cards that take no new work, and of isolation.
-    cards_told: Vec<Withheld>,
+    /// What the control plane was told last of cards that take no new work; none: a report is due.
+    cards_told: Option<Vec<Withheld>>,
+    /// What it was told last of isolation.
     proofs_told: Vec<Proof>,
     /// Why the agent gave up, if it did.
     pub(crate) failure: Option<AgentError>,
@@ -179,7 +180,7 @@ impl Shared {
                 session: None,
                 links: None,
                 links_told: false,
-                cards_told: Vec::new(),
+                cards_told: Some(Vec::new()),
                 proofs_told: Vec::new(),
                 failure: None,
             }),
@@ -327,8 +328,8 @@ impl Shared {
         spec.gpus = spec.withholding(&withheld);
         spec.proofs.clone_from(&self.config.proofs.borrow());
         let mut state = self.state.lock();
-        // It does not say what of it are verdicts: a report follows, where there is something to tell.
-        state.cards_told.clear();
+        // It does not say what of it are verdicts: a report follows, also when all of it was lifted meanwhile.
+        state.cards_told = withheld.is_empty().then(Vec::new);
         state.proofs_told.clone_from(&spec.proofs);
         wire::message(Message::Hello(v1::Hello {
             spec: Some((&spec).into()),
@@ -455,9 +456,9 @@ impl Shared {
         let withheld = self.withheld();
         let mut state = self.state.lock();
         let session = state.session?;
-        if state.cards_told != withheld {
+        if state.cards_told.as_ref() != Some(&withheld) {
             let report = v1::CardReport { withheld: withheld.iter().map(Into::into).collect() };
-            state.cards_told = withheld;
+            state.cards_told = Some(withheld);
             return Some(wire::message(Message::Cards(report)));
         }
         let proofs = self.config.proofs.borrow();

@@ -41,6 +41,8 @@ pub struct CardObserved {
     pub changing: bool,
     /// Why its last steps failed, until they succeed or are not needed any more.
     pub failed: Option<String>,
+    /// Those steps.
+    pub failed_steps: Vec<CardStep>,
     /// A fault has taken its MPS server down: once its clients have gone it is started again, and nobody joins it before.
     pub mps_failed: bool,
     /// Why nothing may be started on it, if so.
@@ -78,12 +80,25 @@ impl CardObserved {
         as_needed && !self.changing
     }
 
+    /// Whether what has failed was done for this hold: of the instances that are missing, one that a task waits for is made first.
+    fn failed_for(&self, holder: &Holder) -> bool {
+        let first = self.failed_steps.iter().find_map(|step| match step {
+            CardStep::CreateInstance(place, count) => Some((*place, *count)),
+            _ => None,
+        });
+        match (first, holder.mode) {
+            (None, _) => true,
+            (Some(first), HoldMode::Mig(place)) => first == (place, holder.compute_instances),
+            (Some(_), _) => false,
+        }
+    }
+
     /// How far a card is for a task that may have this hold on it. Where the server of a card takes another user's clients alone, the task waits until
     /// those have gone.
     pub(crate) fn readiness(&self, holder: &Holder) -> Readiness<'_> {
         match &self.failed {
             _ if self.serves(holder) => Readiness::Ready,
-            Some(why) if !self.changing => Readiness::Failed(why),
+            Some(why) if !self.changing && self.failed_for(holder) => Readiness::Failed(why),
             _ => Readiness::NotYet,
         }
     }

@@ -258,11 +258,16 @@ fn card_work(desired: &Desired, observed: &Observed, holders: &[Holders]) -> Vec
     (0..).zip(observed.cards.iter().zip(holders)).map(work).collect()
 }
 
-/// The MIG instances that stand on a card also while nobody holds them: none on what is withheld, and none that the card cannot have.
+/// The MIG instances that stand on a card also while nobody holds them, of those that it can have. On what is withheld none is made, and none that stands is
+/// taken apart: the card is in doubt, and may be kept in use.
 fn pinned_on(desired: &Desired, card: u16, seen: &CardObserved) -> Vec<MigPlacement> {
+    let stands = |slot: &MigPlacement| {
+        matches!(&seen.setting, Some(CardSetting::Mig(standing)) if standing.get(slot) == Some(&1))
+    };
     let serves = |slot: &MigPlacement| {
         let mode = HoldMode::Mig(*slot);
-        seen.withheld_from(mode).is_none() && card::possible(seen.model, mode).is_ok()
+        let is_left = stands(slot) || seen.withheld_from(mode).is_none();
+        is_left && card::possible(seen.model, mode).is_ok()
     };
     desired.pinned.get(&card).into_iter().flatten().copied().filter(serves).collect()
 }

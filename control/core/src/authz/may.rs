@@ -2,7 +2,7 @@
 //!
 //! What must stay true: a refusal of what the caller may not see is the same as if it were not there.
 
-use super::rights::Rights;
+use super::rights::{FLEET_ROLES_LEVEL, Rights};
 use super::table::{Rule, rule};
 use super::{About, Ask, Denied};
 use crate::state::State;
@@ -199,6 +199,9 @@ impl Judge<'_> {
 
     /// A token of a service has the service's roles on the fleet too, so only root, who gives those, may make one.
     fn speaks_for(&self, service: &Principal) -> Result<(), Denied> {
+        if self.state.meta.feature_level < FLEET_ROLES_LEVEL {
+            return Ok(());
+        }
         let grants = Subject::of(service).map(|subject| self.rights.grants_to(subject));
         let on_fleet = grants.into_iter().flatten().any(|grant| !grant.role.is_on_tenants());
         self.need(

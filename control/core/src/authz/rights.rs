@@ -10,6 +10,9 @@ use muster_model::object::Number;
 use muster_model::{Grant, Principal, Role, Rpc, TenantId};
 use std::collections::BTreeSet;
 
+/// Since this feature level tokens have the roles on the fleet of their service: a cluster of older voters decides as those do.
+pub(super) const FLEET_ROLES_LEVEL: u32 = 5;
+
 /// What one caller may do.
 pub struct Rights<'a> {
     state: &'a State,
@@ -45,7 +48,8 @@ impl<'a> Rights<'a> {
                 let own = Subject::of(&author.principal);
                 let groups = credential.groups.iter().map(|group| Subject::Group(group.clone()));
                 for subject in own.into_iter().chain(groups) {
-                    let counts = |grant: &&Grant| !(is_token && grant.role.is_on_tenants());
+                    let has_fleet_roles = state.meta.feature_level >= FLEET_ROLES_LEVEL;
+                    let counts = |grant: &&Grant| !is_token || (has_fleet_roles && !grant.role.is_on_tenants());
                     let of: Vec<&Grant> = rights.grants_to(subject).filter(counts).collect();
                     rights.grants.extend(of);
                 }

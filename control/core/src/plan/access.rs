@@ -13,7 +13,7 @@ use crate::reject::Reject;
 use crate::state::State;
 use muster_model::identity::{Author, Subject};
 use muster_model::object::{Key, Number};
-use muster_model::{AccessMode, Grant, Object, Principal, Role, TenantId};
+use muster_model::{AccessMode, Credential, Grant, Object, Principal, Role, TenantId};
 
 /// Whether `author` may have `command` decided.
 ///
@@ -66,9 +66,13 @@ pub(super) fn grant(
     if !role.is_on_tenants() && at.is_some() {
         return Err(Reject::field("at", format!("is set, but {role} is a role on the fleet"), "leave it out"));
     }
-    if role.is_on_tenants() && matches!(subject, Subject::Service(_)) {
+    let is_new = level::has(draft.state, level::ENROLMENT);
+    if is_new && role.is_on_tenants() && matches!(subject, Subject::Service(_)) {
         let fix = "give the role with the token: `muster token create`; a service itself is given operator or auditor";
         return Err(Reject::field("subject", format!("is {subject}, and {role} is a role on a tenant"), fix));
+    }
+    if is_new && !role.is_on_tenants() {
+        no_tokens_of_others(draft, subject, role)?;
     }
     if until_ms.is_some_and(|until_ms| until_ms <= draft.now_ms) {
         return Err(Reject::field("until_ms", "is in the past", "give a later time, or leave it out"));
@@ -89,6 +93,17 @@ pub(super) fn grant(
     let grant = Grant { id, subject: subject.clone(), role, at, until_ms, by, reason: reason.to_owned(), since_ms };
     draft.put(Object::Grant(grant));
     Ok(Done::Numbered { id })
+}
+
+/// A token that somebody else has made for a service would have the role too, without whoever gives it knowing.
+fn no_tokens_of_others(draft: &Draft<'_>, subject: &Subject, role: Role) -> Result<(), Reject> {
+    let giver = draft.author.map_or(&Principal::System, |author| &author.principal);
+    let of_service = |one: &Credential| one.scope.is_some() && Subject::of(&one.principal).as_ref() == Some(subject);
+    let is_others = |one: &Credential| one.expires_ms > draft.now_ms && one.by != *giver;
+    let mut credentials = draft.state.credentials.values();
+    let Some(token) = credentials.find(|one| of_service(one) && is_others(one)) else { return Ok(()) };
+    let why = format!("{} has made it for {subject}, and it would be {role} too; revoke it first", token.by);
+    Err(Reject::InUse { what: "token".to_owned(), id: token.id.to_string(), why })
 }
 
 pub(super) fn revoke_grant(draft: &mut Draft<'_>, id: u64) -> Result<Done, Reject> {

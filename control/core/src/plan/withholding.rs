@@ -8,7 +8,7 @@ use crate::bounds::SWEEP_MAX;
 use crate::draft::Draft;
 use crate::level;
 use crate::routing::rules;
-use muster_model::ids::NodeId;
+use muster_model::ids::{CellId, NodeId};
 use muster_model::node::{Verdicts, Withheld};
 use muster_model::{Node, Object};
 use std::collections::BTreeSet;
@@ -58,9 +58,17 @@ pub(super) fn joins(node: &mut Node) {
 pub(super) fn follow_spared(draft: &mut Draft<'_>) {
     let state = draft.state;
     let spared = state.nodes.values().filter(|node| !node.notes.verdicts.spared.is_empty());
-    let ids: Vec<NodeId> = spared.map(|node| node.id).take(SWEEP_MAX).collect();
+    let ids: Vec<NodeId> = spared.map(|node| node.id).collect();
+    // Where one node finds no room, no other of its pool in that cell does: each is looked through once.
+    let mut full: BTreeSet<(CellId, String)> = BTreeSet::new();
+    let mut changed = 0;
     for id in ids {
-        let Some(known) = draft.node(id).cloned() else { continue };
+        let Some(known) = draft.node(id) else { continue };
+        let place = (known.cell, known.spec.pool.clone());
+        if changed >= SWEEP_MAX || full.contains(&place) {
+            continue;
+        }
+        let known = known.clone();
         let mut told = known.spec.withheld();
         for one in &mut told {
             one.by_verdict = known.notes.verdicts.followed.contains(&one.gpu);
@@ -68,7 +76,11 @@ pub(super) fn follow_spared(draft: &mut Draft<'_>) {
         told.extend(known.notes.verdicts.spared.iter().cloned());
         let mut node = known.clone();
         apply(draft, &mut node, &told);
+        if !node.notes.verdicts.spared.is_empty() {
+            full.insert(place);
+        }
         if node != known {
+            changed += 1;
             draft.put(Object::Node(node));
         }
     }

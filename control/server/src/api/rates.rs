@@ -81,7 +81,11 @@ impl Callers {
 /// The address whose failures are counted: none for this machine itself, whose users share it.
 fn address(from: &str) -> Option<IpAddr> {
     let from: SocketAddr = from.parse().ok()?;
-    let from = from.ip().to_canonical();
+    let from = match from.ip().to_canonical() {
+        // A host chooses the lower half by itself.
+        IpAddr::V6(ip) if !ip.is_loopback() => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
+        ip => ip,
+    };
     (!from.is_loopback()).then_some(from)
 }
 
@@ -102,6 +106,10 @@ mod tests {
         for free in ["127.0.0.1:77", "[::1]:77", "10.0.0.7:77", "no address"] {
             assert_eq!(callers.may_try(free, 1_000), Ok(()), "{free}");
         }
+        for host in 1..=6 {
+            callers.tried(&format!("[2001:db8::{host}]:1"), 1_000, true);
+        }
+        assert_eq!(callers.may_try("[2001:db8::7]:1", 1_000), Err(1_000), "one host has many addresses");
         callers.tried("10.0.0.9:77", 2_000, false);
         callers.tried("10.0.0.9:78", 2_000, true);
         assert_eq!(callers.may_try("10.0.0.9:79", 2_000), Ok(()));

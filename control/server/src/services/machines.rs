@@ -47,8 +47,11 @@ impl v1::machines_server::Machines for MachinesService {
             key_sha256: asked.key.0,
         };
         let decided = self.0.decide(&author, command).await;
-        // That the cluster does not answer is nobody's fault.
-        if !decided.as_ref().is_err_and(|status| status.code() == Code::Unavailable) {
+        // That the cluster does not answer, or has no room, is nobody's fault.
+        let is_ours = |status: &Status| {
+            matches!(status.code(), Code::Unavailable | Code::ResourceExhausted | Code::Internal | Code::FailedPrecondition)
+        };
+        if !decided.as_ref().is_err_and(is_ours) {
             self.0.tried(&author, decided.is_err());
         }
         let (_, revision) = decided?;

@@ -49,6 +49,8 @@ const OUT_OF_MEMORY_LEVEL: u32 = 4;
 const SIGKILL: i32 = 9;
 /// The same for card reports.
 const CARDS_LEVEL: u32 = 3;
+/// The level from which on it can tell verdicts from what is certain.
+const VERDICTS_LEVEL: u32 = 5;
 
 /// What came of something that ran beside.
 enum Finished {
@@ -340,11 +342,14 @@ impl Session {
             Withheld::try_from(card)
                 .map_err(|error| Over::Bad(refusal::fields(&[error.under(&format!("withheld[{index}]"))])))
         });
-        let withheld = withheld.collect::<Result<Vec<_>, _>>()?;
+        let mut withheld = withheld.collect::<Result<Vec<_>, _>>()?;
+        let level = self.hub.consensus.read(|state, _| state.meta.feature_level);
         // Below that level the log has no place for it; the next Hello says the same.
-        if self.hub.consensus.read(|state, _| state.meta.feature_level < CARDS_LEVEL) {
+        if level < CARDS_LEVEL {
             return Ok(());
         }
+        // Nor for verdicts: everything is withheld.
+        withheld.iter_mut().for_each(|one| one.by_verdict &= level >= VERDICTS_LEVEL);
         match &mut self.cards {
             CardsUnderWay::None => self.decide_cards(withheld),
             CardsUnderWay::One => self.cards = CardsUnderWay::OneAndNext(withheld),

@@ -102,6 +102,7 @@ impl Cards {
                 setting: known.map(CardState::setting),
                 changing: slot.work == Work::Changing,
                 failed,
+                failed_steps: slot.trouble.as_ref().map(|trouble| trouble.steps.clone()).unwrap_or_default(),
                 mps_failed: slot.mps_failed,
                 withheld_slices: Vec::new(),
                 withheld: silent.clone().or_else(|| slot.state.as_ref().and_then(|state| state.withheld.clone())),

@@ -335,7 +335,7 @@ impl Executor for ProcessExecutor {
             return;
         }
         if let Some(reason) = self.0.driver_lacks(&spec, None) {
-            return self.0.cannot_start(spec.key, reason);
+            return self.0.refuse(spec.key, reason);
         }
         if spec.image.is_some() || !spec.mounts.is_empty() {
             host.spawn(self.0.clone().prepare_and_run(launch));

@@ -596,6 +596,28 @@ fn a_pinned_layout_stands_before_its_tasks_and_after_them() {
     assert_eq!(card_steps(&pin(vec![]), &node, 0), [CardStep::EnableMig, CardStep::CreateInstance(small, 1)]);
     node.cards[0].withheld = Some("it is lost".to_owned());
     assert_eq!(card_steps(&pin(vec![]), &node, 0), []);
+    // Nor is one that stands taken apart: the card may be kept in use.
+    node.cards[0].setting = Some(CardSetting::Mig([(large, 1), (small, 1)].into()));
+    assert_eq!(card_steps(&pin(vec![]), &node, 0), []);
+    node.cards[0].setting = Some(CardSetting::Whole);
     node.cards[0] = muster_node_core::CardObserved { model: GpuModel::T4, withheld: None, ..node.cards[0].clone() };
     assert_eq!(card_steps(&pin(vec![]), &node, 0), [], "it has no MIG");
+}
+
+/// One slot that the driver does not make keeps nobody from the others.
+#[test]
+fn a_pinned_slot_that_cannot_be_made_keeps_no_task_from_the_others() {
+    let place = |shape, start| MigPlacement { shape, start };
+    let (large, small) = (place(MigShape::G3, 0), place(MigShape::G2, 4));
+    let mut node = observed(vec![]);
+    node.cards[0].setting = Some(CardSetting::Mig(BTreeMap::new()));
+    node.cards[0].failed = Some("the driver refused".to_owned());
+    node.cards[0].failed_steps = vec![CardStep::CreateInstance(small, 1), CardStep::CreateInstance(large, 1)];
+    let wanted = |slot| Desired {
+        pinned: [(0, vec![large, small])].into(),
+        ..desired(vec![(spec(10, 0, vec![hold(0, HoldMode::Mig(slot))]), false)], 1)
+    };
+    assert_eq!(steps_of(&wanted(large), &node), [], "it waits until its own was tried");
+    assert_eq!(card_steps(&wanted(large), &node, 0)[0], CardStep::CreateInstance(large, 1));
+    assert!(matches!(steps_of(&wanted(small), &node)[..], [Step::RecordCannotStart { .. }]));
 }

@@ -71,6 +71,7 @@ fn whole(model: GpuModel) -> CardObserved {
         changing: false,
         failed: None,
         withheld: None,
+        failed_steps: Vec::new(),
         mps_failed: false,
         withheld_slices: Vec::new(),
     }

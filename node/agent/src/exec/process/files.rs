@@ -78,6 +78,13 @@ impl Inner {
         self.never_started(key, End::StartFailed { reason, by_node: true });
     }
 
+    /// By the job's: what it asks for is not here. Were it the node's fault, whoever asks for the impossible could have nodes quarantined.
+    pub(super) fn refuse(&self, key: TaskKey, reason: String) {
+        tracing::info!(task = %key, reason, "a task asks for what the node does not have");
+        let reason = clipped(reason, REASON_BYTES_MAX);
+        self.never_started(key, End::StartFailed { reason, by_node: false });
+    }
+
     fn never_started(&self, key: TaskKey, end: End) {
         self.over(key, &ExitRecord { end, started_ns: None, ended_ns: self.now_ns(), dropped_bytes: 0 });
     }
@@ -108,7 +115,7 @@ impl Inner {
             return Err(NoFiles { reason, by_node: false });
         }
         if let Some(reason) = self.driver_lacks(spec, Some(&ready.of_image)) {
-            return Err(NoFiles { reason: format!("image {}: {reason}", image.image), by_node: true });
+            return Err(NoFiles { reason: format!("image {}: {reason}", image.image), by_node: false });
         }
         let config = self.images.config();
         files.root = Some(ImageRoot { at: ready.at.clone(), upper_bytes_max: config.upper_bytes_max });
