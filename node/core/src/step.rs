@@ -261,9 +261,7 @@ fn card_work(desired: &Desired, observed: &Observed, holders: &[Holders]) -> Vec
 /// The MIG instances that stand on a card also while nobody holds them, of those that it can have. On what is withheld none is made, and none that stands is
 /// taken apart: the card is in doubt, and may be kept in use.
 fn pinned_on(desired: &Desired, card: u16, seen: &CardObserved) -> Vec<MigPlacement> {
-    let stands = |slot: &MigPlacement| {
-        matches!(&seen.setting, Some(CardSetting::Mig(standing)) if standing.get(slot) == Some(&1))
-    };
+    let stands = |slot: &MigPlacement| matches!(&seen.setting, Some(CardSetting::Mig(standing)) if standing.get(slot) == Some(&1));
     let serves = |slot: &MigPlacement| {
         let mode = HoldMode::Mig(*slot);
         let is_left = stands(slot) || seen.withheld_from(mode).is_none();

@@ -49,7 +49,10 @@ impl v1::machines_server::Machines for MachinesService {
         let decided = self.0.decide(&author, command).await;
         // That the cluster does not answer, or has no room, is nobody's fault.
         let is_ours = |status: &Status| {
-            matches!(status.code(), Code::Unavailable | Code::ResourceExhausted | Code::Internal | Code::FailedPrecondition)
+            matches!(
+                status.code(),
+                Code::Unavailable | Code::ResourceExhausted | Code::Internal | Code::FailedPrecondition
+            )
         };
         if !decided.as_ref().is_err_and(is_ours) {
             self.0.tried(&author, decided.is_err());

@@ -49,8 +49,6 @@ const OUT_OF_MEMORY_LEVEL: u32 = 4;
 const SIGKILL: i32 = 9;
 /// The same for card reports.
 const CARDS_LEVEL: u32 = 3;
-/// The level from which on it can tell verdicts from what is certain.
-const VERDICTS_LEVEL: u32 = 5;
 
 /// What came of something that ran beside.
 enum Finished {
@@ -338,18 +336,12 @@ impl Session {
 
     /// What of the cards takes no new work. One report is decided at a time, so that an older one never overtakes a newer one.
     fn cards(&mut self, report: v1::CardReport) -> Result<(), Over> {
-        let withheld = report.withheld.into_iter().enumerate().map(|(index, card)| {
-            Withheld::try_from(card)
-                .map_err(|error| Over::Bad(refusal::fields(&[error.under(&format!("withheld[{index}]"))])))
-        });
-        let mut withheld = withheld.collect::<Result<Vec<_>, _>>()?;
         let level = self.hub.consensus.read(|state, _| state.meta.feature_level);
+        let withheld = wire::withheld(report, level).map_err(|error| Over::Bad(refusal::fields(&[error])))?;
         // Below that level the log has no place for it; the next Hello says the same.
         if level < CARDS_LEVEL {
             return Ok(());
         }
-        // Nor for verdicts: everything is withheld.
-        withheld.iter_mut().for_each(|one| one.by_verdict &= level >= VERDICTS_LEVEL);
         match &mut self.cards {
             CardsUnderWay::None => self.decide_cards(withheld),
             CardsUnderWay::One => self.cards = CardsUnderWay::OneAndNext(withheld),

@@ -2,8 +2,9 @@
 
 use fnv::FnvHasher;
 use muster_control_core::{DesiredTask, State};
+use muster_model::node::Withheld;
 use muster_model::ports::PORTS_PER_BLOCK;
-use muster_model::{NetworkPolicy, Node, Ports};
+use muster_model::{FieldError, NetworkPolicy, Node, Ports};
 use muster_proto::v1;
 use prost::Message;
 use std::collections::BTreeMap;
@@ -75,6 +76,21 @@ fn ports(ports: Ports) -> Option<v1::TaskPorts> {
     }
 }
 
+/// The feature level from which on the log tells verdicts from what is certain.
+const VERDICTS_LEVEL: u32 = 5;
+
+/// What an agent withholds, as the log of a cluster of this level takes it: below [`VERDICTS_LEVEL`] all of it counts as certain.
+///
+/// # Errors
+/// What is wrong, with its place in the report.
+pub(crate) fn withheld(report: v1::CardReport, level: u32) -> Result<Vec<Withheld>, FieldError> {
+    let read = |(index, card)| {
+        let read = Withheld::try_from(card).map_err(|error: FieldError| error.under(&format!("withheld[{index}]")))?;
+        Ok(Withheld { by_verdict: read.by_verdict && level >= VERDICTS_LEVEL, ..read })
+    };
+    report.withheld.into_iter().enumerate().map(read).collect()
+}
+
 /// What the agent of a node is told beside its tasks: how its cards are used.
 pub(crate) fn of_node(state: &State, node: &Node) -> v1::Desired {
     let pinned = state.pinned_instances(node.id).into_iter();
@@ -111,4 +127,18 @@ fn hash_each<M: Message>(messages: &[M], hash: &mut FnvHasher) {
     }
     // So that what moves from one list to the next is another state.
     hash.write_u8(0xFF);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn below_their_level_verdicts_count_as_certain() {
+        let card = v1::WithheldCard { gpu: 3, slice: None, reason: "Xid 63".to_owned(), by_verdict: true };
+        let of = |level| withheld(v1::CardReport { withheld: vec![card.clone()] }, level).expect("a report");
+        assert!(!of(4)[0].by_verdict && of(5)[0].by_verdict);
+        let wrong = v1::CardReport { withheld: vec![card.clone(), v1::WithheldCard { gpu: 70_000, ..card }] };
+        assert!(withheld(wrong, 5).expect_err("no such GPU").to_string().contains("withheld[1]"));
+    }
 }
