@@ -23,7 +23,8 @@ struct Referee {
 }
 
 impl Referee {
-    fn report(&mut self, node: NodeId, report: &TaskReport) {
+    /// Below the level at which clean-ups are recorded a rank is over, and nothing is known of its devices.
+    fn report(&mut self, node: NodeId, report: &TaskReport, has_level: bool) {
         let rank = (report.allocation, report.rank.0 as usize);
         let here = self.places.get(&rank.0).and_then(|tasks| tasks.get(rank.1)).is_some_and(|task| task.node == node);
         if !here || !(report.state.is_over() || self.over.contains(&rank)) {
@@ -31,6 +32,7 @@ impl Referee {
         }
         let is_news = self.over.insert(rank);
         match report.clean_up {
+            _ if !has_level => {}
             CleanUp::UnderWay if is_news => drop(self.cleaning.insert(rank)),
             CleanUp::UnderWay => {}
             CleanUp::Done { .. } | CleanUp::Failed { .. } => drop(self.cleaning.remove(&rank)),
@@ -56,9 +58,9 @@ impl Referee {
         let has_level = step.before.meta.feature_level >= 3;
         for (command, decided) in step.entry.commands.iter().zip(step.decided) {
             match (command, decided) {
-                (Command::ReportTasks { node, reports, .. }, Ok(_)) if has_level => {
-                    reports.iter().for_each(|report| self.report(*node, report));
-                    if step.entry.commands.len() == 1 {
+                (Command::ReportTasks { node, reports, .. }, Ok(_)) => {
+                    reports.iter().for_each(|report| self.report(*node, report, has_level));
+                    if has_level && step.entry.commands.len() == 1 {
                         reports.iter().try_for_each(|report| withheld_if_unclean(step, *node, report))?;
                     }
                 }

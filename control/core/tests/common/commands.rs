@@ -602,7 +602,7 @@ impl Story {
             9 if self.chance.one_in(2) => {
                 let slice = self.chance.one_in(2).then_some(MigPlacement { shape: MigShape::G3, start: 4 });
                 let gpu = self.chance.below(3) as u16;
-                let one = Withheld { gpu, slice, reason: "Xid 94".to_owned(), by_verdict: self.chance.one_in(2) };
+                let one = Withheld { gpu, slice, reason: "Xid 94".to_owned(), by_verdict: gpu == 2 };
                 if self.chance.one_in(4) {
                     return Command::ClearGpu {
                         node,
