@@ -4,7 +4,7 @@ use crate::world::{CARDS, NOW_NS, any_desired, any_observed, live_holds, pass_ti
 use muster_model::mig::MigPlacement;
 use muster_model::request::SharingMode;
 use muster_model::task::HoldMode;
-use muster_node_core::{CardSetting, CardStep, Desired, Observed, Phase, Plan, Step, Stopping, plan};
+use muster_node_core::{CardSetting, CardStep, Desired, DesiredTask, Observed, Phase, Plan, Step, Stopping, plan};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -116,13 +116,16 @@ proptest! {
             let stop = wanted.is_some_and(|wanted| wanted.stop.is_some());
             prop_assert!(!(stop && task.is_live()), "{key} should have stopped");
         }
-        // What did not start has a reason: another task has the device or waits for it before this one, or another attempt of its job is here.
+        // What did not start has a reason: another task has the device, or another attempt of its job is here, or one of these waits before it.
         let waiting: Vec<_> = desired.tasks.iter().filter(|(key, _)| !node.tasks.contains_key(key)).collect();
         for (before, (key, wanted)) in waiting.iter().enumerate() {
             let held = wanted.spec.devices.iter().any(|hold| !live_holds(&node, hold.gpu).is_empty());
             let elsewhere = node.tasks.values().any(|task| task.is_live() && task.spec.job == wanted.spec.job);
             let needs = |gpu| wanted.spec.devices.iter().any(|hold| hold.gpu == gpu);
-            let behind = waiting[..before].iter().any(|(_, first)| first.spec.devices.iter().any(|hold| needs(hold.gpu)));
+            let is_before = |first: &DesiredTask| {
+                first.spec.job == wanted.spec.job || first.spec.devices.iter().any(|hold| needs(hold.gpu))
+            };
+            let behind = waiting[..before].iter().any(|(_, first)| is_before(first));
             prop_assert!(held || elsewhere || behind, "{key} waits for nothing");
         }
         for (index, card) in node.cards.iter().enumerate() {
