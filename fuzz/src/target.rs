@@ -1,6 +1,6 @@
 //! What a fuzz target is, and what it has come to.
 //!
-//! What must stay true: a target notes where it came to, and asks nowhere.
+//! What must stay true: a target notes what it has reached, and nothing that a target does depends on these notes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

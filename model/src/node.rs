@@ -454,15 +454,20 @@ impl Pool {
     /// Which of `gpus`, the cards of one node, are pinned: bit by bit, by index.
     #[must_use]
     pub fn pinned_cards(&self, gpus: &[Gpu]) -> u128 {
-        if self.pinned.is_empty() {
-            return 0;
-        }
-        let pinned = |(index, gpu): &(usize, &Gpu)| {
-            let rank = gpus[..*index].iter().filter(|other| other.model == gpu.model).count();
-            self.pin_at(gpu.model, rank).is_some()
+        self.pins(gpus)
+            .map(|(index, _)| index)
+            .take_while(|index| *index < u128::BITS as usize)
+            .fold(0, |mask, index| mask | 1 << index)
+    }
+
+    /// The layouts that `gpus`, the cards of one node, hold, by index.
+    pub fn pins<'a>(&'a self, gpus: &'a [Gpu]) -> impl Iterator<Item = (usize, &'a PinnedLayout)> {
+        let pin = |(index, gpu): (usize, &Gpu)| {
+            let rank = gpus[..index].iter().filter(|other| other.model == gpu.model).count();
+            Some((index, self.pin_at(gpu.model, rank)?))
         };
-        let cards = gpus.iter().enumerate().take(u128::BITS as usize);
-        cards.filter(pinned).fold(0, |mask, (index, _)| mask | 1 << index)
+        let cards = if self.pinned.is_empty() { &[] } else { gpus };
+        cards.iter().enumerate().filter_map(pin)
     }
 
     /// The rules of a pool that nobody has described.

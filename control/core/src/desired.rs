@@ -8,8 +8,8 @@ use muster_model::ids::{AllocationId, Attempt, JobId, NodeId, Rank, TenantId};
 use muster_model::mig::MigPlacement;
 use muster_model::sharing::CardSharing;
 use muster_model::{
-    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, Gpu, GpuUnits, HoldMode, Job, JobSpec,
-    LimitSignal, Mount, NetworkPolicy, Ports, Stop, TaskImage, TaskMount, TaskPlacement, TaskState, Tenant, World,
+    Allocation, AllocationState, DeviceHold, DriverVersion, EndCause, GpuUnits, HoldMode, Job, JobSpec, LimitSignal,
+    Mount, NetworkPolicy, Ports, Stop, TaskImage, TaskMount, TaskPlacement, TaskState, Tenant, World,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,13 +134,8 @@ impl State {
     #[must_use]
     pub fn pinned_instances(&self, node: NodeId) -> BTreeMap<u16, Vec<MigPlacement>> {
         let Some(node) = self.nodes.get(&node) else { return BTreeMap::new() };
-        let (pool, gpus) = (crate::routing::rules(self, &node.spec.pool), &node.spec.gpus);
-        let pinned = pool.pinned_cards(gpus);
-        let slots = |(index, gpu): (usize, &Gpu)| {
-            let rank = gpus[..index].iter().filter(|other| other.model == gpu.model).count();
-            Some((index as u16, pool.pin_at(gpu.model, rank)?.slots().to_vec()))
-        };
-        if pinned == 0 { BTreeMap::new() } else { gpus.iter().enumerate().filter_map(slots).collect() }
+        let pins = crate::routing::rules(self, &node.spec.pool).pins(&node.spec.gpus);
+        pins.map(|(index, pin)| (index as u16, pin.slots().to_vec())).collect()
     }
 
     /// The longest time that any task on `node` may outlive contact, in seconds; 0 when nothing runs there. Its devices may be

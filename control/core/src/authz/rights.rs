@@ -47,8 +47,8 @@ impl<'a> Rights<'a> {
                 let is_token = rights.scope.is_some();
                 let own = Subject::of(&author.principal);
                 let groups = credential.groups.iter().map(|group| Subject::Group(group.clone()));
+                let has_fleet_roles = state.meta.feature_level >= FLEET_ROLES_LEVEL;
                 for subject in own.into_iter().chain(groups) {
-                    let has_fleet_roles = state.meta.feature_level >= FLEET_ROLES_LEVEL;
                     let counts = |grant: &&Grant| !is_token || (has_fleet_roles && !grant.role.is_on_tenants());
                     let of: Vec<&Grant> = rights.grants_to(subject).filter(counts).collect();
                     rights.grants.extend(of);

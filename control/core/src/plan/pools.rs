@@ -23,22 +23,16 @@ pub(super) fn put(draft: &mut Draft<'_>, pool: &Pool) -> Result<Done, Reject> {
     if (pool.moves_per_hour, pool.moves_lost_gpu_hours_per_day) != (0, 0) {
         level::need(draft.state, level::QUOTAS, "moves_per_hour")?;
     }
-    for (field, is_set) in [
-        ("isolation", pool.isolation != IsolationLevel::None),
-        ("network", pool.network.is_some()),
-        ("time_slice", pool.time_slice != Pool::standard_rules().time_slice),
-        ("memory_limit_mib", pool.memory_limit_mib.is_some()),
+    for (field, level, is_set) in [
+        ("isolation", level::QUOTAS, pool.isolation != IsolationLevel::None),
+        ("network", level::QUOTAS, pool.network.is_some()),
+        ("time_slice", level::QUOTAS, pool.time_slice != Pool::standard_rules().time_slice),
+        ("memory_limit_mib", level::QUOTAS, pool.memory_limit_mib.is_some()),
+        ("withheld_max_percent", level::ENROLMENT, pool.withheld_max_percent.is_some()),
+        ("withheld_max_gpus", level::ENROLMENT, pool.withheld_max_gpus.is_some()),
     ] {
         if is_set {
-            level::need(draft.state, level::QUOTAS, field)?;
-        }
-    }
-    for (field, is_set) in [
-        ("withheld_max_percent", pool.withheld_max_percent.is_some()),
-        ("withheld_max_gpus", pool.withheld_max_gpus.is_some()),
-    ] {
-        if is_set {
-            level::need(draft.state, level::ENROLMENT, field)?;
+            level::need(draft.state, level, field)?;
         }
     }
     let known = draft.state.pools.get(&pool.name);
