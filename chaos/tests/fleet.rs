@@ -59,6 +59,11 @@ fn the_fleet_keeps_the_laws_b() {
 }
 
 #[test]
+fn the_fleet_goes_on_from_a_backup() {
+    seeds::check("the_fleet_goes_on_from_a_backup", 0, 24, fleet::restored::run_seed);
+}
+
+#[test]
 fn a_seed_of_the_fleet_runs_the_same_again() {
     for seed in [1, 2, 3] {
         let (one, other) = (fleet::run_seed(seed, true), fleet::run_seed(seed, true));

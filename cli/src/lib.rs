@@ -85,6 +85,10 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
             return roles::record::run(args, &Out::new(cli.global.output.unwrap_or_default(), cli.global.color));
         }
         Command::Node(args) => return roles::node::run(args, endpoints(&cli.global)?),
+        Command::Backup(command) => {
+            let out = Out::new(cli.global.output.unwrap_or_default(), cli.global.color);
+            return runtime()?.block_on(commands::backup::run(&out, command));
+        }
         Command::Ca(command) => {
             let out = Out::new(cli.global.output.unwrap_or_default(), cli.global.color);
             return runtime()?.block_on(commands::ca::run(&out, command));

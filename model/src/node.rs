@@ -7,6 +7,7 @@ use crate::isolation::{IsolationLevel, NetworkPolicy, Proof};
 use crate::mig::PinnedLayout;
 use crate::node_links::NodeLinks;
 use crate::request::SharingMode;
+use crate::restored::Restored;
 use crate::time_slice::TimeSlice;
 use crate::topology::TopologyLevel;
 pub use crate::withheld::{Verdicts, Withheld, WithheldSlice};
@@ -234,6 +235,9 @@ pub struct NodeNotes {
     /// Cards that are others than before, by index, with the UUID of the one that was there: until an operator clears them, or the old one is back.
     #[serde(default)]
     pub replaced: BTreeMap<u16, String>,
+    /// It comes from a backup, and not all is clear yet.
+    #[serde(default)]
+    pub restored: Option<Restored>,
 }
 
 /// An operator takes a card for well.
@@ -286,6 +290,7 @@ impl Node {
             && !self.drained
             && self.notes.quarantine.is_none()
             && self.notes.lacks.is_empty()
+            && self.notes.restored.is_none()
     }
 
     /// Why the node takes no new work, in one word; `None` when it does. Health is named first: an operator who lifts a drain of a
@@ -294,6 +299,7 @@ impl Node {
     pub fn closed_by(&self) -> Option<&'static str> {
         match self.health {
             NodeHealth::Silent | NodeHealth::Down => Some(self.health.word()),
+            NodeHealth::Ready if self.notes.restored.is_some() => Some("restored"),
             NodeHealth::Ready if self.drained => Some("drained"),
             NodeHealth::Ready if self.notes.quarantine.is_some() => Some("quarantined"),
             NodeHealth::Ready if !self.notes.lacks.is_empty() => Some("unproven"),
@@ -324,7 +330,12 @@ impl Node {
         };
         let replaced: Vec<String> = self.notes.replaced.iter().map(replaced).collect();
         let replaced = (!replaced.is_empty()).then(|| replaced.join("; "));
-        [drained, quarantine, lacks, rival, spared, replaced].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        let restored = self.notes.restored.as_ref().map(|restored| restored.in_words(&self.spec.name));
+        [restored, drained, quarantine, lacks, rival, spared, replaced]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 }
 

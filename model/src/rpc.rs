@@ -65,6 +65,7 @@ rpcs! {
         MachinesEnroll = "Enroll", MachinesRenew = "Renew", MachinesList = "List", MachinesCreateJoinToken = "CreateJoinToken",
         MachinesListJoinTokens = "ListJoinTokens", MachinesRevokeJoinToken = "RevokeJoinToken", MachinesPin = "Pin",
         MachinesSuspend = "Suspend", MachinesResume = "Resume", MachinesRemove = "Remove", MachinesSetEnrolment = "SetEnrolment",
+        MachinesConfirm = "Confirm",
     }
     "Secrets" { SecretsPut = "Put", SecretsDelete = "Delete", SecretsList = "List" }
     "Audit" { AuditQuery = "Query", AuditDenials = "Denials" }

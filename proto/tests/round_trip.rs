@@ -20,11 +20,12 @@ use muster_model::usage::UsageInterval;
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, BurstTier,
     Cell, Change, Claim, ClassRecord, ClassSegment, ClassSum, Dependency, DependencyKind, DeviceHold, DeviceRequest,
-    Elastic, EndCause, FieldError, Gpu, GpuModel, GpuUnits, Growth, HoldMode, Holder, IndexSet, IsolationLevel, Job,
-    JobPhase, JobSpec, Key, LimitSignal, Limits, Mount, MountRule, MoveFate, MoveRecord, MovedJob, NetworkPolicy, Node,
-    NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PortBlock, Ports, PreemptReason, Preemption, Preemptor,
-    Proof, Protection, QuotaClass, RequiredTopology, Reservation, ResourceVec, Spread, StartConditions, StopSignal,
-    TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory, WindowKind, WorkloadClass,
+    Elastic, EndCause, FieldError, Gpu, GpuModel, GpuUnits, Growth, HeldTask, HoldMode, Holder, IndexSet,
+    IsolationLevel, Job, JobPhase, JobSpec, Key, LimitSignal, Limits, Mount, MountRule, MoveFate, MoveRecord, MovedJob,
+    NetworkPolicy, Node, NodeHealth, NumaPolicy, Object, Outcome, Place, Pool, PortBlock, Ports, PreemptReason,
+    Preemption, Preemptor, Proof, Protection, QuotaClass, RequiredTopology, Reservation, ResourceVec, Restored, Spread,
+    StartConditions, StopSignal, TaskPlacement, TaskState, Tenant, Topology, TopologyLevel, Trust, Unmet, UseHistory,
+    WindowKind, WorkloadClass,
 };
 use muster_proto::convert::{
     change_from_control_plane, change_to_wire, clean_up_from_wire, clean_up_to_wire, report_from_wire, report_to_wire,
@@ -419,6 +420,14 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
                 followed: [gpus_of(agent), 7].into(),
                 spared: vec![Withheld { gpu: gpus_of(agent), slice: None, reason: lacks.clone(), by_verdict: true }],
             },
+            restored: (!lacks.is_empty()).then(|| Restored {
+                confirmed: agent % 2 == 0,
+                settled: agent % 4 == 0,
+                held: (agent % 3 > 0).then(|| {
+                    let (allocation, rank) = (AllocationId(agent), Rank(7));
+                    vec![HeldTask { allocation, rank, job: JobId(agent), node_epoch: Epoch(9) }]
+                }),
+            }),
             lacks,
         },
     )

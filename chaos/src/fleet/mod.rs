@@ -10,6 +10,7 @@ mod flawed;
 mod identities;
 mod operator;
 mod recorder;
+pub mod restored;
 mod servers;
 
 use crate::history::History;

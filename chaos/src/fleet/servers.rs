@@ -14,7 +14,9 @@ use muster_agent::exec::Executor;
 use muster_agent::exec::virtual_::VirtualMachine;
 use muster_agent::gpu::sim::SimGpus;
 use muster_agent::{Agent, AgentConfig};
-use muster_control_server::{ConsensusConfig, ControlConfig, ControlNode, HistoryConfig, LeaseConfig, SessionConfig};
+use muster_control_server::{
+    Consensus, ConsensusConfig, ControlConfig, ControlNode, HistoryConfig, LeaseConfig, SessionConfig,
+};
 use muster_runtime::pki::Role;
 use muster_runtime::sim::SimWorld;
 use muster_runtime::{Chance, Files, Host, Transport};
@@ -109,7 +111,7 @@ impl Servers {
     }
 
     /// Starts one server on its host, in the host's own tasks: whatever it spawns dies with the host.
-    async fn start_on(&self, host: Host) {
+    pub(super) async fn start_on(&self, host: Host) {
         let name = host.name.clone();
         let role = match VOTERS.iter().find(|(_, voter, _)| *voter == name) {
             Some((id, _, _)) => Role::Control(*id),
@@ -194,7 +196,7 @@ impl Servers {
         self.identities.endpoints().into_iter().map(|(_, at)| at).collect()
     }
 
-    fn endpoint_of(&self, id: u64) -> String {
+    pub(super) fn endpoint_of(&self, id: u64) -> String {
         let mut all = self.identities.endpoints().into_iter();
         all.find_map(|(voter, at)| (voter == id).then_some(at)).expect("it is a voter")
     }
@@ -316,8 +318,16 @@ impl Servers {
         runs
     }
 
+    /// The state of a control node, while it is up.
+    pub(super) fn consensus_of(&self, name: &str) -> Option<Consensus> {
+        match self.up.borrow().get(name) {
+            Some(Server::Control { observer, .. }) => Some(observer.consensus().clone()),
+            _ => None,
+        }
+    }
+
     /// What each agent says of itself.
-    fn agents(&self) -> Vec<String> {
+    pub(super) fn agents(&self) -> Vec<String> {
         let up = self.up.borrow();
         let agents = up.iter().filter_map(|(name, server)| match server {
             Server::Agent { agent } => Some(format!("{name}: {:?}", agent.status())),

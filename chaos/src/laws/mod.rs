@@ -83,6 +83,12 @@ pub fn check(history: &History) -> Vec<Violation> {
     checkers.iter().flat_map(|checker| checker(history)).collect()
 }
 
+/// Checks what the nodes' own record of what ran says alone, also where the control plane has lost its memory.
+#[must_use]
+pub fn check_runs(history: &History) -> Vec<Violation> {
+    ranks::check(history)
+}
+
 /// Checks what must hold when the faults are over and everything that was asked for has been done.
 #[must_use]
 pub fn check_rest(history: &History) -> Vec<Violation> {

@@ -53,6 +53,18 @@ pub enum Machine {
         /// node:NAME, shard:NAME or member:ID
         name: String,
     },
+    /// After a restore from a backup: take machines for those of the fleet. Until then they get no work, and nothing that runs is stopped
+    Confirm {
+        /// node:NAME or shard:NAME
+        #[arg(required_unless_present_any = ["all", "dry_run"], conflicts_with = "all")]
+        names: Vec<String>,
+        /// All that come from the backup
+        #[arg(long)]
+        all: bool,
+        /// Only say what would follow
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Remove a machine: its key is nobody's any more
     Remove {
         /// node:NAME, shard:NAME or member:ID

@@ -5,6 +5,7 @@
 pub mod access;
 pub mod admin;
 pub mod audit;
+pub mod backup;
 pub mod bench;
 pub mod ca;
 pub mod events;
@@ -217,6 +218,9 @@ pub enum Command {
     Access(access::Access),
     /// Make an admin session for an hour, on the machine of a control node
     Recover(access::Recover),
+    /// Write the state to a file, check such a file, and make a new cluster from it
+    #[command(subcommand)]
+    Backup(backup::Backup),
     /// Show who changed what, and check that the record of it is whole
     #[command(subcommand)]
     Audit(access::Audit),

@@ -7,6 +7,7 @@ use crate::commands::{Context, ca};
 use crate::failure::Failure;
 use crate::output::Out;
 use crate::spec::names::names;
+use crate::view::backup::ReviewView;
 use crate::view::machine::{JoinTokenView, MachineView, MachinesView, join_tokens};
 use muster_enrolment::{EnrolError, JoinFile, enrol, is_enrolled};
 use muster_model::Principal;
@@ -60,6 +61,15 @@ pub async fn run(context: &Context, command: &Machine) -> Result<(), Failure> {
             };
             context.client.call("resume a machine", ask).await?;
             context.out.line(&format!("{name} resumed"))
+        }
+        Machine::Confirm { names, all: _, dry_run } => {
+            let request = v1::ConfirmRequest { names: names.clone(), dry_run: *dry_run };
+            let ask = |channel| {
+                let request = request.clone();
+                async move { MachinesClient::new(channel).confirm(request).await }
+            };
+            let view = ReviewView::new(context.client.call("confirm machines", ask).await?, *dry_run);
+            context.out.show(&view, |_| view.blocks())
         }
         Machine::Remove { name } => {
             let request = v1::RemoveMachineRequest { name: name.clone() };

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod audit;
+pub mod backup;
 pub mod bench;
 pub mod ca;
 pub mod cancel;

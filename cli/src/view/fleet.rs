@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct NodeView {
     /// Its name.
     pub name: String,
-    /// ready, silent, down, quarantined, unproven (it lacks isolation that its pool needs), drained (no task left) or draining.
+    /// ready, silent, down, quarantined, unproven (it lacks isolation that its pool needs), restored (from a backup and not confirmed), drained (no task left) or draining.
     pub state: &'static str,
     /// What an operator should know of it.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -64,6 +64,7 @@ impl NodeView {
         let health = node.health();
         let quarantined = node.notes.as_ref().is_some_and(|notes| notes.quarantine.is_some());
         let unproven = node.notes.as_ref().is_some_and(|notes| !notes.lacks.is_empty());
+        let restored = node.notes.as_ref().is_some_and(|notes| notes.restored.is_some());
         let open = |kind: &str| view.windows.iter().any(|window| window.open && window.kind == kind);
         let (maintained, reserved) = (open("maintenance"), open("reservation"));
         let windows = view.windows.iter().map(window_words);
@@ -73,6 +74,7 @@ impl NodeView {
         let models: BTreeSet<&str> = spec.gpus.iter().map(|gpu| gpu.model.as_str()).collect();
         NodeView {
             state: match (health, node.drained, view.tasks) {
+                (v1::NodeHealth::Ready, ..) if restored => "restored",
                 (v1::NodeHealth::Ready, false, _) if maintained => "maintenance",
                 (v1::NodeHealth::Ready, false, _) if reserved => "reserved",
                 (v1::NodeHealth::Ready, true, 0) => "drained",

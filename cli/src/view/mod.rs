@@ -6,6 +6,7 @@
 pub mod access;
 pub mod allocation;
 pub mod attempt;
+pub mod backup;
 pub mod by_resource;
 pub mod ca;
 pub mod classes;

@@ -1,5 +1,6 @@
 //! Agents as real processes against a real control plane: how they are started, told apart, refused and given up.
 
+mod backups;
 mod escapes;
 mod faults;
 mod floors;

@@ -68,6 +68,19 @@ impl Site {
         self.start_roles();
     }
 
+    /// The control plane and its data are lost, and it is made again from this backup.
+    pub(crate) fn restore_cluster(&mut self, backup: &str) {
+        self.roles.clear();
+        std::fs::remove_dir_all(self.path("control")).expect("the control plane's data");
+        let words = ["backup", "restore", backup, "--data", "control", "--id", "1", "--advertise", &self.endpoint];
+        let said = self.said(&words);
+        assert!(said.contains("the only one of cluster"), "{said}");
+        self.start_control();
+        let shard = self.spawn("shard", &["shard"]);
+        self.roles.push(shard);
+        self.until("a leader", || self.muster(&["nodes"]).status.success().then_some(()));
+    }
+
     /// Where the control node serves.
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint

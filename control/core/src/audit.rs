@@ -6,6 +6,7 @@
 use crate::authz::Asks;
 use crate::command::Command;
 use crate::outcome::Done;
+use crate::restoration::Restoration;
 use crate::state::State;
 use hmac_sha256::Hash;
 use muster_model::identity::CredentialKind;
@@ -153,6 +154,7 @@ fn listed(command: &Command, done: &Done) -> Option<(&'static str, String)> {
         | Command::RemoveMachine { .. }
         | Command::SetEnrolment { .. }
         | Command::BeginSession { .. } => listed_of_machines(command, done),
+        Command::Restore(step) => listed_of_restoration(step),
         Command::TrimAudit { through } => Some(("trim", format!("records of the audit through {through}"))),
         Command::MarkSilent { .. }
         | Command::MarkReady { .. }
@@ -202,6 +204,24 @@ fn listed_of_machines(command: &Command, done: &Done) -> Option<(&'static str, S
             of(Rpc::AgentsSession, format!("{machine} is suspended: two machines have its key"))
         }
         _ => None,
+    }
+}
+
+/// The same for what follows a restore.
+fn listed_of_restoration(step: &Restoration) -> Option<(&'static str, String)> {
+    match step {
+        Restoration::Begin { member, backup_ms, .. } => {
+            let made = muster_model::utc::show(*backup_ms);
+            Some(("restore", format!("a backup of {made}, by control node {member}")))
+        }
+        Restoration::Held { .. } => None,
+        Restoration::Confirm { machines } if machines.is_empty() => {
+            Some((Rpc::MachinesConfirm.name(), "all machines of the backup".to_owned()))
+        }
+        Restoration::Confirm { machines } => {
+            let names: Vec<String> = machines.iter().take(TARGET_BYTES_MAX).map(ToString::to_string).collect();
+            Some((Rpc::MachinesConfirm.name(), names.join(", ")))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! A command carries all that its decision needs beside the state: chosen names, hashes, times of issue. The log has them, so variants are added at the end only.
 
 use crate::leased_binding::LeasedBinding;
+use crate::restoration::Restoration;
 use crate::task_report::TaskReport;
 use muster_model::identity::{
     AccessMode, Author, CredentialKind, Enrolled, Enrolment, MachineRole, Principal, Role, Sealed, SessionCount,
@@ -497,4 +498,6 @@ pub enum Command {
         /// Its name.
         name: String,
     },
+    /// A step after the state was restored from a backup.
+    Restore(Restoration),
 }

@@ -93,6 +93,8 @@ pub struct Index {
     pub with_rival: BTreeSet<NodeId>,
     /// Nodes that are quarantined.
     pub quarantined: BTreeSet<NodeId>,
+    /// Nodes of a backup of which not all is clear yet.
+    pub restored: BTreeSet<NodeId>,
     /// Remembered requests, each tenant's and everybody's.
     pub requests: RequestIndex,
     /// Allocations by who pays for them.
@@ -188,6 +190,7 @@ impl Index {
             self.node_ids.remove(&node.spec.name);
             self.with_rival.remove(&node.id);
             self.quarantined.remove(&node.id);
+            self.restored.remove(&node.id);
             if let Some(count) = self.pool_nodes.get_mut(&node.spec.pool) {
                 *count -= 1;
                 if *count == 0 {
@@ -203,6 +206,9 @@ impl Index {
             }
             if node.notes.quarantine.is_some() {
                 self.quarantined.insert(node.id);
+            }
+            if node.notes.restored.is_some() {
+                self.restored.insert(node.id);
             }
             *self.pool_nodes.entry(node.spec.pool.clone()).or_default() += 1;
             self.cell_mut(node.cell, |cell| cell.add_node(node));

@@ -13,6 +13,9 @@ pub(crate) const ACCESS: u32 = 4;
 /// Machines are enrolled: join tokens, pinned keys, suspension. Tenants have secrets.
 pub(crate) const ENROLMENT: u32 = 5;
 
+/// Restoring from a backup.
+pub(crate) const RESTORATION: u32 = 6;
+
 pub(crate) fn has(state: &State, level: u32) -> bool {
     state.meta.feature_level >= level
 }

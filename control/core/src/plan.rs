@@ -43,6 +43,7 @@ mod requests;
 mod requeue;
 mod reserve;
 mod resolve;
+mod restoration;
 mod run_times;
 mod secrets;
 mod shape;
@@ -164,6 +165,7 @@ pub fn plan(state: &State, now_ms: u64, command: &Command) -> Result<(Vec<Change
         Command::ResumeMachine { machine } => machines::resume(d, machine),
         Command::RemoveMachine { machine } => machines::remove(d, machine),
         Command::SetEnrolment { enrolment, members } => machines::set_enrolment(d, *enrolment, members),
+        Command::Restore(step) => restoration::plan(d, step),
         Command::BeginSession { machine, session } => machines::begin_session(d, machine, *session),
         // Taken apart above; a second wrapping has been refused.
         Command::Authored { .. } => Err(access::wrapped_twice()),

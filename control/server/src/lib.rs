@@ -4,6 +4,7 @@
 //! durable on a quorum.
 
 mod api;
+pub mod backup;
 pub mod consensus;
 mod denials;
 pub mod event_export;

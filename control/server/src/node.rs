@@ -4,6 +4,7 @@
 //! What must stay true: where machines have an endpoint of their own, nothing that only machines may do is reached at the other one.
 
 use crate::api::rates::CallRates;
+use crate::backup::{Backup, NotMade};
 use crate::consensus::{Consensus, ConsensusConfig, OpenError};
 use crate::denials::Denials;
 use crate::floor_metrics;
@@ -225,6 +226,14 @@ impl ControlNode {
     /// [`RecoveryError`], above all without a quorum.
     pub async fn recovery_session(&self, user: &str) -> Result<String, RecoveryError> {
         recovery::session(&self.app.consensus, &self.app.host.chance, user).await
+    }
+
+    /// Begins a backup of the state; without `stale` it has everything that was acknowledged before, which takes a quorum.
+    ///
+    /// # Errors
+    /// [`NotMade`].
+    pub async fn backup(&self, stale: bool) -> Result<Backup, NotMade> {
+        Backup::begin(&self.app.consensus, self.app.host.clock.wall_ms(), !stale).await
     }
 
     /// Resolves with the reason when the node has ended, by [`ControlNode::shutdown`] or because its disk or core failed.

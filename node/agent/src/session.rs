@@ -55,6 +55,10 @@ enum Ended {
     OtherCluster(AgentError),
     #[error("the control node reported cluster {said:016x} first and cluster {welcomed:016x} then")]
     TwoClusters { said: u64, welcomed: u64 },
+    #[error(
+        "the control node serves history {said} of the cluster, and this agent has served {own}, which began after a restore: stop that control node"
+    )]
+    EarlierHistory { said: u64, own: u64 },
     #[error("the agent is stopping")]
     Stopped,
 }
@@ -132,7 +136,10 @@ async fn try_session(
     let mut client = AgentsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     // Whose control plane this is comes first: to another cluster's this node has nothing to say.
     let asked = tokio::time::timeout(WELCOME_MAX, client.identify(v1::IdentifyRequest {})).await;
-    let cluster = asked.map_err(|_| Ended::NoWelcome)??.into_inner().cluster;
+    let v1::IdentifyReply { cluster, incarnation } = asked.map_err(|_| Ended::NoWelcome)??.into_inner();
+    if let Some(own) = shared.serves_later_than(incarnation) {
+        return Err(Ended::EarlierHistory { said: incarnation, own });
+    }
     match shared.enter(cluster, endpoint).await {
         Ok(()) => {}
         Err(other @ AgentError::OtherCluster { .. }) => return Err(Ended::OtherCluster(other)),
@@ -157,7 +164,7 @@ async fn try_session(
     let (lane, first) = mpsc::channel(LANE_MAX);
     let (log_lane, last) = mpsc::channel(LOG_LANE_MAX);
     // The lane is new: it has room.
-    let _ = lane.try_send(shared.hello(session));
+    let _ = lane.try_send(shared.hello(session, shared.held(incarnation)));
     let opening = async {
         let mut inbound = client.session(outbound(first, last)).await?.into_inner();
         match inbound.message().await?.and_then(|message| message.message) {

@@ -10,17 +10,16 @@ use crate::health::{Health, Parts};
 use crate::stored::{self, Identity};
 use crate::telemetry::{self, Telemetry};
 use crate::wire;
-use muster_enrolment::Sessions;
 use muster_model::Proof;
 use muster_model::identity::SessionCount;
-use muster_model::ids::{Epoch, NodeId, Revision};
+use muster_model::ids::{Epoch, NodeId};
 use muster_model::node::{Gpu, NodeSpec, Withheld};
 use muster_model::node_links::NodeLinks;
 use muster_node_core::fence::{self, NS_PER_S};
-use muster_node_core::{CardObserved, Desired, Gate, Leases, Meter, Reports, StaleStamp, Stamp, TaskKey};
+use muster_node_core::{CardObserved, Desired, Gate, Leases, Meter, Reports, TaskKey};
 use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
-use muster_runtime::{Host, Transport, timeline};
+use muster_runtime::{Host, timeline};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,10 +32,6 @@ use tokio_util::sync::CancellationToken;
 const USAGE_AGAIN_NS: u64 = 10 * NS_PER_S;
 /// So many acknowledgements of a record that lacks what follows mean that it is of another stream.
 const USAGE_GAPS_MAX: u8 = 3;
-
-/// The stamp on disk is not older than this by much: a control plane that was put back to old disks is then found out after a
-/// crash of the agent too.
-const STAMP_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// The driver is asked some hundred things about eight cards.
 const LINKS_MAX: Duration = Duration::from_secs(30);
@@ -96,7 +91,7 @@ pub(crate) struct Session {
     pub(crate) node: NodeId,
     pub(crate) node_epoch: Epoch,
     /// Its control node has said at which revision the node joined.
-    has_floor: bool,
+    pub(crate) has_floor: bool,
     /// Intervals after this number are to be sent.
     usage_after: u64,
     /// Since when a message of intervals waits for its acknowledgement. There is one at a time, so that none overtakes another.
@@ -213,50 +208,12 @@ impl Shared {
     }
 
     /// Puts the identity on disk and takes it for the agent's own.
-    async fn store_identity(&self, identity: Identity) -> Result<(), AgentError> {
+    pub(crate) async fn store_identity(&self, identity: Identity) -> Result<(), AgentError> {
         stored::write_identity(&self.host, &identity).await?;
         let mut state = self.state.lock();
         state.identity = identity;
         state.stored_gate = (identity.gate, Instant::now());
         Ok(())
-    }
-
-    /// A session begins: nothing that is older than its join is taken from now on, also after a crash. A control plane that has gone back
-    /// behind what was taken before lowers nothing: its desired states are refused one by one.
-    pub(crate) async fn enter_session(&self, welcome: &v1::Welcome) -> Result<(), AgentError> {
-        if self.config.transport == Transport::Mutual {
-            Sessions(&self.host).begun(welcome.generation).await?;
-        }
-        let floor = Stamp {
-            incarnation: welcome.cluster_incarnation,
-            revision: Revision(welcome.revision),
-            node_epoch: Epoch(welcome.node_epoch),
-        };
-        let mut identity = self.state.lock().identity;
-        // A control node of an earlier version says no revision.
-        if welcome.revision == 0 || !identity.gate.take(floor).unwrap_or(false) {
-            return Ok(());
-        }
-        self.store_identity(identity).await
-    }
-
-    /// Takes the stamp of a desired state; on disk, where it must be, when this returns. Says why it may not be taken.
-    pub(crate) async fn take_stamp(&self, stamp: Stamp) -> Result<Result<(), StaleStamp>, AgentError> {
-        let (mut identity, (stored, since), has_floor) = {
-            let state = self.state.lock();
-            (state.identity, state.stored_gate, state.session.is_some_and(|session| session.has_floor))
-        };
-        match identity.gate.take(stamp) {
-            Err(stale) => return Ok(Err(stale)),
-            Ok(false) => return Ok(Ok(())),
-            Ok(true) => {}
-        }
-        if !has_floor || identity.gate.must_store(&stored) || since.elapsed() >= STAMP_AGE_MAX {
-            self.store_identity(identity).await?;
-        } else {
-            self.state.lock().identity = identity;
-        }
-        Ok(Ok(()))
     }
 
     /// Takes the host for the node of this cluster.
@@ -322,7 +279,7 @@ impl Shared {
         self.stop.cancel();
     }
 
-    pub(crate) fn hello(&self, session: Option<SessionCount>) -> v1::AgentMessage {
+    pub(crate) fn hello(&self, session: Option<SessionCount>, held: Option<v1::HeldTasks>) -> v1::AgentMessage {
         let mut spec = self.spec.clone();
         let withheld = self.withheld();
         spec.gpus = spec.withholding(&withheld);
@@ -339,6 +296,7 @@ impl Shared {
             agent: state.identity.agent,
             cluster: state.identity.cluster,
             session: session.map(|SessionCount { generation, nonce }| v1::SessionCount { generation, nonce }),
+            held,
         }))
     }
 

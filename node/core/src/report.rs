@@ -99,6 +99,14 @@ impl Reports {
         }
     }
 
+    /// Everything is to be told again: whom it is told now does not know what was acknowledged before.
+    pub fn new_history(&mut self) {
+        self.new_session();
+        for known in self.tasks.values_mut() {
+            known.acknowledged = false;
+        }
+    }
+
     /// The next message to send, if there is news and room; call again until it gives none.
     pub fn next_batch(&mut self, now_ns: u64) -> Option<(u64, Vec<Report>)> {
         if self.in_flight.len() >= IN_FLIGHT_MAX {

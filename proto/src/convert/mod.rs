@@ -20,6 +20,7 @@ pub mod proposal;
 pub mod quota_class;
 pub mod request;
 pub mod resources;
+mod restored;
 mod start;
 pub mod tenant;
 mod use_history;

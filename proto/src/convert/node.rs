@@ -243,6 +243,7 @@ impl From<&NodeNotes> for v1::NodeNotes {
             drained_by,
             verdicts: Verdicts { followed, spared },
             replaced,
+            restored,
         } = notes;
         v1::NodeNotes {
             agent: *agent,
@@ -264,6 +265,7 @@ impl From<&NodeNotes> for v1::NodeNotes {
             withheld_by_verdict: followed.iter().map(|gpu| u32::from(*gpu)).collect(),
             spared: spared.iter().map(Into::into).collect(),
             replaced_gpus: replaced.iter().map(|(gpu, was)| (u32::from(*gpu), was.clone())).collect(),
+            restored: restored.as_ref().map(Into::into),
         }
     }
 }
@@ -297,6 +299,7 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
             withheld_by_verdict,
             spared,
             replaced_gpus,
+            restored,
         } = wire;
         let replaced = |(gpu, was)| Ok((narrow("replaced_gpus", gpu, u16::MAX)?, was));
         let replaced = replaced_gpus.into_iter().map(replaced).collect::<Result<_, FieldError>>()?;
@@ -320,6 +323,7 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
             drained_by,
             verdicts,
             replaced,
+            restored: restored.map(Into::into),
         })
     }
 }

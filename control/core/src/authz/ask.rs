@@ -4,6 +4,7 @@
 //! wildcard. A command that only the cluster itself may make asks for nothing that a caller could have.
 
 use crate::command::Command;
+use crate::restoration::Restoration;
 use muster_model::identity::CredentialKind;
 use muster_model::identity::{MachineRole, Principal};
 use muster_model::ids::{CellId, Epoch, JobId, NodeId, TenantId};
@@ -201,7 +202,8 @@ impl<'a> Asks<'a> {
             | Command::ResumeMachine { .. }
             | Command::RemoveMachine { .. }
             | Command::SetEnrolment { .. }
-            | Command::BeginSession { .. } => Asks::of_machines(command),
+            | Command::BeginSession { .. }
+            | Command::Restore(_) => Asks::of_machines(command),
             Command::MarkSilent { .. }
             | Command::MarkReady { .. }
             | Command::FenceNode { .. }
@@ -245,6 +247,8 @@ impl<'a> Asks<'a> {
             Command::RemoveMachine { machine } => one(Rpc::MachinesRemove, A::Machine(machine)),
             Command::SetEnrolment { .. } => one(Rpc::MachinesSetEnrolment, A::WholeTree),
             Command::BeginSession { machine: Principal::Node(name), .. } => one(Rpc::AgentsSession, A::NodeNamed(name)),
+            Command::Restore(Restoration::Held { node, .. }) => one(Rpc::AgentsSession, A::Node(*node)),
+            Command::Restore(Restoration::Confirm { .. }) => one(Rpc::MachinesConfirm, A::Nothing),
             _ => Asks::OfSystem,
         }
     }

@@ -53,6 +53,9 @@ pub fn is_pinned(state: &State, machine: &Principal, shown: &Shown, rpc: Rpc) ->
 pub(super) fn may_act(state: &State, machine: &Principal, rpc: Rpc) -> Result<(), Denied> {
     let member = matches!(machine, Principal::Member(_));
     match find(state, machine) {
+        Some(Machine { standing: MachineStanding::Restored, .. }) if rpc.service() == Rpc::ShardsAcquire.service() => {
+            Err(unauthenticated("this shard comes from a backup; an operator confirms it (`muster machine confirm`)"))
+        }
         _ if member && rpc == Rpc::PeerPreVote => Ok(()),
         None if member && is_of_consensus(rpc) => Ok(()),
         known => is_active(state, known),

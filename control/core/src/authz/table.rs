@@ -116,6 +116,7 @@ pub const fn rule(rpc: Rpc) -> Rule {
         | Rpc::MachinesSuspend
         | Rpc::MachinesResume
         | Rpc::MachinesRemove => Rule::Machines,
+        Rpc::MachinesConfirm => Rule::OperatorOrRoot,
         Rpc::MachinesSetEnrolment => Rule::Root,
         Rpc::SecretsPut | Rpc::SecretsDelete => Rule::On(Role::Admin),
         Rpc::SecretsList => Rule::On(Role::Submitter),

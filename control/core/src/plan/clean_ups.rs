@@ -7,7 +7,8 @@
 use crate::draft::Draft;
 use crate::level;
 use crate::task_report::TaskReport;
-use muster_model::ids::{AllocationId, NodeId};
+use muster_model::Allocation;
+use muster_model::ids::{AllocationId, Rank};
 use muster_model::node::Withheld;
 use muster_model::task::{CleanUp, HoldMode};
 
@@ -69,12 +70,14 @@ fn withhold(draft: &mut Draft<'_>, report: &TaskReport, reason: &str) {
     }
 }
 
-/// The node is fenced: nobody waits for what it would say.
-pub(super) fn give_up(draft: &mut Draft<'_>, id: AllocationId, node: NodeId) -> bool {
-    let Some(held) = draft.allocation(id) else { return false };
-    let ranks: Vec<_> = held.ranks_on(node).filter(|rank| held.cleaning.contains(rank)).collect();
-    if let Some(held) = draft.allocation_mut(id).filter(|_| !ranks.is_empty()) {
-        held.cleaning.retain(|rank| !ranks.contains(rank));
+/// These ranks are gone: nobody waits for what their node would say of them.
+pub(super) fn give_up(draft: &mut Draft<'_>, id: AllocationId, gone: &[Rank]) -> bool {
+    let is_waited_for = |held: &Allocation| gone.iter().any(|rank| held.cleaning.contains(rank));
+    if !draft.allocation(id).is_some_and(is_waited_for) {
+        return false;
     }
-    !ranks.is_empty()
+    if let Some(held) = draft.allocation_mut(id) {
+        held.cleaning.retain(|rank| !gone.contains(rank));
+    }
+    true
 }

@@ -126,6 +126,7 @@ fn expected(world: &World, user: usize, ask: &Ask<'_>) -> Answer {
         ("Auth", "Login" | "LoginSettings" | "Logout" | "WhoAmI" | "ListSessions", _) => Answer::Allowed,
         ("Auth", "ListTokens" | "ListGrants", _) => Answer::Allowed,
         ("Machines", "Enroll", _) => Answer::Allowed,
+        ("Machines", "Confirm", _) => answer(rights.operator || rights.is_root()),
         ("Machines", "List" | "ListJoinTokens", _) | ("Admin", "RaftStatus", _) => {
             answer(rights.reads_fleet() || rights.is_root())
         }
@@ -173,7 +174,11 @@ fn asks(world: &World) -> Vec<Ask<'_>> {
             ("Auth", "Revoke" | "RevokeGrant") | ("Machines", _)
                 if !matches!(
                     rpc,
-                    Rpc::MachinesList | Rpc::MachinesListJoinTokens | Rpc::MachinesSetEnrolment | Rpc::MachinesEnroll
+                    Rpc::MachinesList
+                        | Rpc::MachinesListJoinTokens
+                        | Rpc::MachinesSetEnrolment
+                        | Rpc::MachinesConfirm
+                        | Rpc::MachinesEnroll
                 ) => {}
             _ => ask(About::Nothing),
         }

@@ -43,7 +43,12 @@ pub(crate) mod tests;
 pub use config::{ConsensusConfig, PlantedBug};
 pub use error::{AdminError, Lagged, OpenError, PeerRefusal, ProposeError, TooOld};
 pub use forms::FEATURE_LEVEL_NEWEST;
+pub(crate) use forms::form_of;
 pub use hub::Reach;
+pub(crate) use log::{Identity, begin_after, is_in_use};
+pub(crate) use replica::backup::{self as restored, BackupFrames};
+pub(crate) use snapshot::Frame;
+pub(crate) use types::Member;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -229,6 +234,11 @@ impl Consensus {
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         self.core().replica.now_ms()
+    }
+
+    /// Freezes what is applied here, for a backup.
+    pub(crate) fn freeze(&self) -> Result<restored::FrozenState, DiskError> {
+        self.core().replica.freeze()
     }
 
     /// Waits until the entries up to `revision` are applied here.

@@ -10,7 +10,8 @@ use super::paging::{self, Page};
 use crate::api::{auth, credential_text, refusal};
 use crate::identities::{Issued, Issuer, NotIssued};
 use muster_control_core::authz::{About, Allowed, Ask};
-use muster_control_core::{Command, State};
+use muster_control_core::restoration::{NodeReview, Review, review};
+use muster_control_core::{Command, Restoration, State};
 use muster_model::bounds::HASH_BYTES;
 use muster_model::identity::{Enrolment, MachineRole};
 use muster_model::{Principal, Rpc};
@@ -227,6 +228,30 @@ impl v1::machines_server::Machines for MachinesService {
         Ok(Response::new(v1::RemoveMachineReply { revision: revision.0 }))
     }
 
+    async fn confirm(&self, request: Request<v1::ConfirmRequest>) -> Result<Response<v1::ConfirmReply>, Status> {
+        let (author, v1::ConfirmRequest { names, dry_run }) = auth::split(request);
+        let named = |(index, name): (usize, &String)| machine(&format!("names[{index}]"), name);
+        let machines: BTreeSet<Principal> = names.iter().enumerate().map(named).collect::<Result<_, Status>>()?;
+        let look = |state: &State, revision, _: &Allowed| {
+            let Review { mut nodes, mut shards } = review(state);
+            if !machines.is_empty() {
+                nodes.retain(|node| machines.contains(&Principal::Node(node.name.clone())));
+                shards.retain(|shard| machines.contains(&Principal::Shard(shard.clone())));
+            }
+            let nodes = nodes.into_iter().map(reviewed).collect();
+            v1::ConfirmReply { nodes, shards, revision: revision.0, grants: state.grants.len() as u64 }
+        };
+        let ask = Ask { rpc: Rpc::MachinesConfirm, about: About::Nothing };
+        let mut reply = self.0.look(&author, ask, None, look).await?;
+        if !dry_run {
+            let step = Restoration::Confirm { machines: machines.clone() };
+            let (_, revision) = self.0.decide(&author, Command::Restore(step)).await?;
+            tracing::warn!(machines = machines.len(), nodes = reply.nodes.len(), %revision, "machines of the backup are confirmed");
+            reply.revision = revision.0;
+        }
+        Ok(Response::new(reply))
+    }
+
     async fn set_enrolment(
         &self,
         request: Request<v1::SetEnrolmentRequest>,
@@ -295,6 +320,11 @@ pub(super) fn may_be_added(app: &App, id: u64) -> Result<(), Status> {
             "the identity of control node {id} is suspended: it was removed before. Make a new one (`muster ca control {id}`) and pin its              key (`muster machine pin --replace`), or resume the old one (`muster machine resume {machine}`)"
         ))),
     }
+}
+
+fn reviewed(NodeReview { name, is_back, confirmed, kept, unknown, gone }: NodeReview) -> v1::NodeReview {
+    let [kept, unknown, gone] = [kept, unknown, gone].map(|jobs| jobs.into_iter().map(|job| job.0).collect());
+    v1::NodeReview { name, is_back, confirmed, kept, unknown, gone }
 }
 
 fn machine(field: &str, name: &str) -> Result<Principal, Status> {

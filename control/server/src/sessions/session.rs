@@ -198,7 +198,7 @@ impl Session {
     /// Sends the whole desired state, if it is another than the agent has.
     fn refresh(&mut self) -> Result<(), Over> {
         let (node, epoch) = (self.joined.node, self.joined.epoch);
-        let (mut desired, tasks) = self
+        let read = self
             .hub
             .consensus
             .read(|state, revision| {
@@ -206,11 +206,16 @@ impl Session {
                 if there.epoch != epoch || there.health == NodeHealth::Down {
                     return Err("the node was fenced, or has joined again with another session");
                 }
+                // What it runs goes on, and it starts nothing, until all is clear.
+                if there.notes.restored.as_ref().is_some_and(|restored| !restored.settled) {
+                    return Ok(None);
+                }
                 let (incarnation, revision, node_epoch) = (state.meta.incarnation, revision.0, epoch.0);
                 let stamp = Some(v1::Stamp { incarnation, revision, node_epoch });
-                Ok((v1::Desired { stamp, ..wire::of_node(state, there) }, state.desired_for(node)))
+                Ok(Some((v1::Desired { stamp, ..wire::of_node(state, there) }, state.desired_for(node))))
             })
             .map_err(|why| Over::Refused(why.to_owned()))?;
+        let Some((mut desired, tasks)) = read else { return Ok(()) };
         let cluster = self.hub.cluster().unwrap_or_default();
         // Read once, and only where a task has secrets.
         let keys = OnceCell::new();

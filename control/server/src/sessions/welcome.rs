@@ -9,10 +9,10 @@ use crate::api::signed::signed;
 use crate::consensus::ProposeError;
 use crate::identities;
 use muster_control_core::authz::{About, Ask, authorize};
-use muster_control_core::{Command, Done, Reject};
+use muster_control_core::{Command, Decided, Done, Reject, Restoration};
 use muster_model::identity::{Author, SessionCount};
 use muster_model::node::NodeSpec;
-use muster_model::{Epoch, NodeId, Principal, Proof, Rpc};
+use muster_model::{Epoch, HeldTask, NodeId, Principal, Proof, Revision, Rpc};
 use muster_proto::v1;
 use std::time::Duration;
 use tonic::Status;
@@ -49,11 +49,13 @@ struct Introduced {
     agent: u64,
     cluster: Option<u64>,
     session: Option<SessionCount>,
+    /// What it runs, where it has not served this history of the cluster.
+    held: Option<Vec<HeldTask>>,
 }
 
 /// Waits for the Hello, joins the node and welcomes the agent.
 pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out: &Out) -> Result<Joined, NotJoined> {
-    let Introduced { mut spec, usage_incarnation, agent, cluster, session } = hello(hub, inbound).await?;
+    let Introduced { mut spec, usage_incarnation, agent, cluster, session, held } = hello(hub, inbound).await?;
     let name = spec.name.clone();
     let own =
         hub.cluster().ok_or_else(|| NotJoined::Refused("this control node is not part of a cluster yet".to_owned()))?;
@@ -72,23 +74,7 @@ pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out
     let mut commands: Vec<Command> = counted(hub, author, session)?.into_iter().collect();
     commands.push(Command::JoinNode { spec, usage_incarnation, agent });
     let commands: Vec<Command> = commands.into_iter().map(|command| signed(&hub.consensus, author, command)).collect();
-    let (mut decided, revision) = loop {
-        let proposed = tokio::select! {
-            biased;
-            () = out.closed() => return Err(NotJoined::Gone),
-            proposed = hub.consensus.propose(commands.clone()) => proposed,
-        };
-        match proposed {
-            Ok(proposed) => break (proposed.decided, proposed.revision),
-            Err(ProposeError::Stopped { .. }) => return Err(NotJoined::Gone),
-            Err(error @ ProposeError::TooLarge { .. }) => return Err(NotJoined::Bad(refusal::propose(&error))),
-            // Joining twice is joining once, so an unknown outcome is tried again as well.
-            Err(error) => {
-                tracing::debug!(node = name, %error, "joining waits for a leader");
-                tokio::time::sleep(Duration::from_millis(hub.config.retry_ms)).await;
-            }
-        }
-    };
+    let (mut decided, mut revision) = decided(hub, &name, commands, out).await?;
     let joined = decided.pop();
     let mut generation = 0;
     // A copy is suspended by what it says, and refused for that; it is told the reason.
@@ -116,6 +102,13 @@ pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out
         other => return Err(NotJoined::Refused(format!("joining was answered {other:?}"))),
     };
     hub.consensus.wait_applied(revision).await.map_err(|_| NotJoined::Gone)?;
+    let epoch = match meets_restored(hub, author, (node, &name, epoch), held, out).await? {
+        None => epoch,
+        Some((later, epoch)) => {
+            revision = later;
+            epoch
+        }
+    };
     let welcome = v1::Welcome {
         node: node.0,
         node_epoch: epoch.0,
@@ -129,6 +122,58 @@ pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out
     };
     send(out, Message::Welcome(welcome)).map_err(|_| NotJoined::Gone)?;
     Ok(Joined { node, name, epoch, proofs })
+}
+
+/// The answers to these commands, once there is a leader.
+async fn decided(hub: &Hub, name: &str, commands: Vec<Command>, out: &Out) -> Result<(Decided, Revision), NotJoined> {
+    loop {
+        let proposed = tokio::select! {
+            biased;
+            () = out.closed() => return Err(NotJoined::Gone),
+            proposed = hub.consensus.propose(commands.clone()) => proposed,
+        };
+        match proposed {
+            Ok(proposed) => return Ok((proposed.decided, proposed.revision)),
+            Err(ProposeError::Stopped { .. }) => return Err(NotJoined::Gone),
+            Err(error @ ProposeError::TooLarge { .. }) => return Err(NotJoined::Bad(refusal::propose(&error))),
+            // Joining twice is joining once, so an unknown outcome is tried again as well.
+            Err(error) => {
+                tracing::debug!(node = name, %error, "joining waits for a leader");
+                tokio::time::sleep(Duration::from_millis(hub.config.retry_ms)).await;
+            }
+        }
+    }
+}
+
+/// An agent that meets a state of a backup says what it runs before anything else is said to it. Gives the revision of that, and the node's epoch then.
+async fn meets_restored(
+    hub: &Hub,
+    author: &Author,
+    (node, name, epoch): (NodeId, &str, Epoch),
+    held: Option<Vec<HeldTask>>,
+    out: &Out,
+) -> Result<Option<(Revision, Epoch)>, NotJoined> {
+    let restored = hub.consensus.read(|state, _| state.nodes.get(&node).and_then(|there| there.notes.restored.clone()));
+    let Some(restored) = restored else { return Ok(None) };
+    let tasks = match (held, restored.held) {
+        (Some(tasks), _) => tasks,
+        // It has said so before.
+        (None, Some(_)) => return Ok(None),
+        (None, None) => {
+            let why = "the state comes from a backup, and this agent does not say what it runs: install the version of the control nodes";
+            return Err(NotJoined::Refused(why.to_owned()));
+        }
+    };
+    let count = tasks.len();
+    let command = signed(&hub.consensus, author, Command::Restore(Restoration::Held { node, epoch, tasks }));
+    let (decided, revision) = decided(hub, name, vec![command], out).await?;
+    if let Some(Err(reject)) = decided.into_iter().next() {
+        return Err(refused(name, &reject));
+    }
+    hub.consensus.wait_applied(revision).await.map_err(|_| NotJoined::Gone)?;
+    let epoch = hub.consensus.read(|state, _| state.nodes.get(&node).map_or(epoch, |there| there.epoch));
+    tracing::info!(node = name, tasks = count, "a node of the backup has come back");
+    Ok(Some((revision, epoch)))
 }
 
 /// What counts this session, of a machine that has shown who it is.
@@ -195,7 +240,8 @@ async fn hello(hub: &Hub, inbound: &mut Inbound) -> Result<Introduced, NotJoined
         let errors: Vec<_> = errors.into_iter().map(|error| error.under("spec")).collect();
         NotJoined::Bad(refusal::fields(&errors))
     })?;
-    let v1::Hello { usage_incarnation, agent, cluster, session, .. } = hello;
+    let v1::Hello { usage_incarnation, agent, cluster, session, held, .. } = hello;
+    let held = held.map(|held| held.tasks.into_iter().map(Into::into).collect());
     let session = session.map(|v1::SessionCount { generation, nonce }| SessionCount { generation, nonce });
-    Ok(Introduced { spec, usage_incarnation, agent, cluster, session })
+    Ok(Introduced { spec, usage_incarnation, agent, cluster, session, held })
 }

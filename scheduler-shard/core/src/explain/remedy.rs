@@ -19,14 +19,16 @@ pub struct ToOpen {
     pub drained: bool,
     /// It has not proved what its pool needs.
     pub unproven: bool,
+    /// It comes from a backup, and not all is clear yet.
+    pub restored: bool,
     /// What the control plane thinks of it.
     pub health: NodeHealth,
 }
 
 impl From<ClosedNode> for ToOpen {
     fn from(closed: ClosedNode) -> Self {
-        let ClosedNode { node, name, drained, quarantined: _, unproven, health, amount: _ } = closed;
-        ToOpen { node, name, drained, unproven, health }
+        let ClosedNode { node, name, drained, quarantined: _, unproven, restored, health, amount: _ } = closed;
+        ToOpen { node, name, drained, unproven, restored, health }
     }
 }
 
@@ -243,6 +245,11 @@ fn open_words(nodes: &[ToOpen]) -> Vec<String> {
     if !away.is_empty() {
         let named = away.iter().map(|node| format!("{} ({})", node.name, health_word(node.health)));
         words.push(format!("make {} available again", listed(named, NAMED_MAX)));
+    }
+    let restored: Vec<&ToOpen> = nodes.iter().filter(|node| node.restored).collect();
+    if !restored.is_empty() {
+        let named = listed(restored.iter().map(|node| node.name.clone()), NAMED_MAX);
+        words.push(format!("confirm {named} after the restore from a backup (`muster machine confirm`)"));
     }
     let unproven: Vec<&ToOpen> = nodes.iter().filter(|node| node.unproven).collect();
     if !unproven.is_empty() {

@@ -22,6 +22,8 @@ pub struct ClosedNode {
     pub quarantined: bool,
     /// It has not proved what its pool needs.
     pub unproven: bool,
+    /// It comes from a backup, and not all is clear yet.
+    pub restored: bool,
     /// What the control plane thinks of it.
     pub health: NodeHealth,
     /// What it has.
@@ -78,8 +80,10 @@ impl Supply {
                 let quarantined = node.notes.quarantine.is_some();
                 let drained = node.drained || quarantined;
                 let (name, health, unproven) = (node.spec.name.clone(), node.health, !node.notes.lacks.is_empty());
-                let amount = has;
-                supply.closed.push(ClosedNode { node: node.id, name, drained, quarantined, unproven, health, amount });
+                let restored = node.notes.restored.is_some();
+                let (node, amount) = (node.id, has);
+                let closed = ClosedNode { node, name, drained, quarantined, unproven, restored, health, amount };
+                supply.closed.push(closed);
                 continue;
             }
             supply.open += has;

@@ -212,6 +212,7 @@ fn closed_words(model: Option<GpuModel>, closed: &[ClosedNode]) -> String {
     }
     let all = of(model, closed.iter().map(|node| node.amount).sum());
     let state = |node: &ClosedNode| match (node.drained, node.health) {
+        (_, NodeHealth::Ready) if node.restored => "not confirmed after a restore from a backup".to_owned(),
         (true, NodeHealth::Ready) if node.quarantined => "quarantined".to_owned(),
         (true, NodeHealth::Ready) => "drained".to_owned(),
         (true, health) => format!("drained, {}", health_word(health)),

@@ -150,7 +150,7 @@ impl View {
     /// The node takes new work from now on.
     pub(crate) fn open_node(&mut self, id: NodeId) {
         let Some(node) = self.fleet.capacity.nodes().get(&id).map(|there| Node::clone(&there.node)) else { return };
-        let notes = NodeNotes { quarantine: None, lacks: String::new(), ..node.notes.clone() };
+        let notes = NodeNotes { quarantine: None, lacks: String::new(), restored: None, ..node.notes.clone() };
         self.put_node(Node { health: NodeHealth::Ready, drained: false, notes, ..node });
     }
 }

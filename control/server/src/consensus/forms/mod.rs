@@ -27,7 +27,7 @@ pub(crate) const OLDEST: u8 = 4;
 /// The newest form: that of the newest feature level.
 pub(crate) const NEWEST: u8 = form_of(FEATURE_LEVEL_NEWEST);
 /// The feature levels that this version knows are those from 1 to this one. Level n writes form n + 4.
-pub const FEATURE_LEVEL_NEWEST: u32 = 5;
+pub const FEATURE_LEVEL_NEWEST: u32 = 6;
 
 /// The form in which a cluster of that level writes.
 pub(crate) const fn form_of(level: u32) -> u8 {
@@ -94,6 +94,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("Command", "Requeue", 7),
     ("Command", "ResetClock", 6),
     ("Command", "ResumeMachine", 9),
+    ("Command", "Restore", 10),
     ("Command", "RevokeCredential", 8),
     ("Command", "RevokeGrant", 8),
     ("Command", "RevokeJoinToken", 9),
@@ -188,6 +189,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("NodeNotes", "lacks", 7),
     ("NodeNotes", "links", 7),
     ("NodeNotes", "replaced", 9),
+    ("NodeNotes", "restored", 10),
     ("NodeNotes", "verdicts", 9),
     ("NodeSpec", "proofs", 7),
     ("Object", "AuditHead", 8),

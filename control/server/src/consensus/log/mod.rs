@@ -13,6 +13,7 @@
 
 mod flush;
 mod open;
+mod restored;
 mod store;
 
 use crate::consensus::config::PlantedBug;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use open::{Opened, open};
+pub(crate) use restored::{begin_after, is_in_use};
 
 use crate::consensus::forms::WriteForm;
 use crate::consensus::stored::{encode, log_space};

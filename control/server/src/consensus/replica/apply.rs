@@ -220,7 +220,7 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Writes the changes and says how many bytes they are.
-fn write_changes(form: u8, batch: &mut Batch, changes: &[Change]) -> usize {
+pub(super) fn write_changes(form: u8, batch: &mut Batch, changes: &[Change]) -> usize {
     let mut bytes = 0;
     for change in changes {
         match change {

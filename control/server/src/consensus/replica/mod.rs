@@ -5,6 +5,7 @@
 //! snapshot takes its place in one step.
 
 mod apply;
+pub(crate) mod backup;
 mod install;
 mod load;
 mod upgrade;

@@ -1,0 +1,112 @@
+//! Backups of a control plane, and clusters that are made from them, with real tasks that run on meanwhile.
+
+use crate::site::Site;
+use serde_json::{Value, json};
+
+/// Says that it was started, and runs until `$SHARED/end-NAME` is there.
+const RUNS: &str = r#"echo $$ >> "$SHARED/$NAME"; until [ -e "$SHARED/end-$NAME" ]; do sleep 0.1; done"#;
+
+fn submit(site: &Site, name: &str) -> String {
+    let variables = [format!("SHARED={}", site.path("").display()), format!("NAME={name}")];
+    let words = ["--gpus", "1", "--name", name, "--env", &variables[0], "--env", &variables[1], "--", "sh", "-c", RUNS];
+    site.submit(&words)
+}
+
+/// How often tasks of that job were started.
+fn starts(site: &Site, name: &str) -> usize {
+    std::fs::read_to_string(site.path(name)).map_or(0, |text| text.lines().count())
+}
+
+fn end(site: &Site, name: &str) {
+    std::fs::write(site.path(&format!("end-{name}")), "").expect("a file");
+}
+
+fn id(text: &str) -> Value {
+    json!(text.parse::<u64>().expect("an id"))
+}
+
+#[test]
+fn a_restored_cluster_stops_and_starts_nothing_before_an_operator_confirms_it() {
+    let mut site = Site::start();
+    std::fs::write(site.path("node.yaml"), "name: n1\nmodel: h100\ngpus: 4\n").expect("a file");
+    let _agent = site.agent("agent", &["--data", "data", "--spec", "node.yaml"]);
+    let (stays, ends) = (submit(&site, "stays"), submit(&site, "ends"));
+    site.until_job(&stays, "running");
+    site.until_job(&ends, "running");
+    let made = site.json(&["backup", "create", "--data", "control", "state.backup"]);
+    assert_eq!(made["members"], json!([format!("1={}", site.endpoint())]), "{made:#}");
+    // What comes after the backup.
+    end(&site, "ends");
+    site.until_job(&ends, "completed");
+    let later = submit(&site, "later");
+    site.until_job(&later, "running");
+
+    site.restore_cluster("state.backup");
+    let review = site.until("the node to be back", || {
+        let review = site.json(&["machine", "confirm", "--dry-run"]);
+        (review["nodes"][0]["is_back"] == true).then_some(review)
+    });
+    let node = &review["nodes"][0];
+    assert_eq!(
+        (&node["kept"], &node["unknown"], &node["gone"]),
+        (&json!([id(&stays)]), &json!([id(&later)]), &json!([id(&ends)]))
+    );
+    let shown = &site.nodes()[0];
+    assert_eq!(shown["state"], "restored");
+    assert!(shown["reason"].as_str().expect("a text").contains("muster machine confirm node:n1"), "{shown:#}");
+    let pending = submit(&site, "new");
+    assert!(pending.parse::<u64>().expect("an id") > 1_000_000, "no number of before is given out again: {pending}");
+    let why = site.until("an explanation", || {
+        let why = site.said(&["explain", &pending]);
+        why.contains("not confirmed after a restore from a backup").then_some(why)
+    });
+    assert!(why.contains("muster machine confirm"), "{why}");
+    let counts = |site: &Site| ["stays", "ends", "later", "new"].map(|name| starts(site, name));
+    assert_eq!(counts(&site), [1, 1, 1, 0], "nothing was started");
+    let pid = std::fs::read_to_string(site.path("later")).expect("a pid");
+    let runs =
+        || std::fs::read_to_string(format!("/proc/{}/cmdline", pid.trim())).is_ok_and(|line| line.contains("end-"));
+    assert!(runs(), "nothing was stopped");
+
+    site.said(&["machine", "confirm", "--all"]);
+    site.until("the unknown task to be stopped", || (!runs()).then_some(()));
+    site.until_job(&pending, "running");
+    let ends_again = site.until_job(&ends, "completed");
+    assert_eq!(ends_again["attempt"], 2, "nobody knows how its first attempt ended: {ends_again:#}");
+    assert_eq!(counts(&site), [1, 2, 1, 1], "what ran on was not started again");
+    end(&site, "stays");
+    let kept = site.until_job(&stays, "completed");
+    assert_eq!(kept["attempt"], 1, "{kept:#}");
+    assert!(!site.muster(&["job", &later]).status.success(), "the backup does not know it");
+    assert_eq!(site.nodes()[0]["state"], "ready");
+    let said = site.said(&["machine", "confirm", "--dry-run"]);
+    assert!(said.contains("nothing waits to be confirmed"), "{said}");
+}
+
+#[test]
+fn what_is_no_whole_backup_or_no_empty_folder_is_refused_and_nothing_is_touched() {
+    let site = Site::start();
+    site.said(&["backup", "create", "--data", "control", "state.backup"]);
+    let refused = |words: &[&str], why: &str| {
+        let output = site.muster(words);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(why), "muster {words:?}: {said}");
+    };
+    let restore = |file: &'static str, data: &'static str| {
+        ["backup", "restore", file, "--data", data, "--id", "1", "--advertise", "127.0.0.1:1"]
+    };
+    refused(&restore("state.backup", "control"), "data: control is not empty");
+    let whole = std::fs::read(site.path("state.backup")).expect("a backup");
+    std::fs::write(site.path("cut.backup"), &whole[..whole.len() - 1]).expect("a file");
+    refused(&["backup", "verify", "cut.backup"], "it was cut");
+    refused(&restore("cut.backup", "new"), "it was cut");
+    let mut changed = whole;
+    let middle = changed.len() / 2;
+    changed[middle] ^= 1;
+    std::fs::write(site.path("changed.backup"), &changed).expect("a file");
+    refused(&restore("changed.backup", "new"), "damaged at byte");
+    refused(&restore("tenants.yaml", "new"), "this file is no backup of Muster");
+    assert!(!site.path("new").exists(), "nothing was made");
+    refused(&["backup", "create", "--data", "nowhere", "state.backup"], "asking the control node");
+    site.said(&["backup", "verify", "state.backup"]);
+}

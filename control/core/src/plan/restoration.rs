@@ -1,0 +1,203 @@
+//! A state that comes from a backup.
+//!
+//! What must stay true: nothing that was given out after the backup is given out again, and no credential of before is good any more; nothing is stopped or
+//! started on a node before an operator has confirmed it and its agent has said what it runs; what an agent no longer runs is not started again; nothing is
+//! bound anywhere before all nodes are clear, since a job of the backup may run under another attempt on any of them (law 6).
+
+use super::{attempts, level, machines, nodes};
+use crate::bounds::HELD_TASKS_MAX;
+use crate::draft::Draft;
+use crate::outcome::Done;
+use crate::reject::Reject;
+use crate::restoration::Restoration;
+use crate::task_report::TaskReport;
+use muster_model::identity::{Machine, MachineStanding};
+use muster_model::ids::{AllocationId, Epoch, NodeId, Rank};
+use muster_model::object::Key;
+use muster_model::task::CleanUp;
+use muster_model::{Cell, HeldTask, Node, NodeHealth, NodeNotes, Object, Principal, Restored};
+use std::collections::BTreeSet;
+
+/// Ids that may have been given out between the backup and the loss: no fleet gives out so many between two backups. Tenants get fewer, since
+/// their numbers become users of hosts.
+const JOBS_SKIPPED: u64 = 1_000_000;
+const ALLOCATIONS_SKIPPED: u64 = 1_000_000_000;
+const EPOCHS_SKIPPED: u64 = 1_000_000;
+const NODES_SKIPPED: u32 = 100_000;
+const TENANTS_SKIPPED: u32 = 1_000;
+const CELLS_SKIPPED: u32 = 1_000;
+const CREDENTIALS_SKIPPED: u64 = 1_000_000;
+
+pub(super) fn plan(draft: &mut Draft<'_>, step: &Restoration) -> Result<Done, Reject> {
+    level::need(draft.state, level::RESTORATION, "restoration")?;
+    match step {
+        Restoration::Begin { member, key_sha256, backup_ms: _ } => begin(draft, *member, *key_sha256),
+        Restoration::Held { node, epoch, tasks } => hold(draft, *node, *epoch, tasks),
+        Restoration::Confirm { machines } => confirm(draft, machines),
+    }
+}
+
+fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>) -> Result<Done, Reject> {
+    let state = draft.state;
+    skip_ids(draft);
+    for id in state.credentials.keys() {
+        draft.delete(Key::Credential(*id));
+    }
+    for id in state.join_tokens.keys() {
+        draft.delete(Key::JoinToken(*id));
+    }
+    // The records of refusals are files of control nodes that are gone.
+    for id in state.audit_heads.keys() {
+        draft.delete(Key::AuditHead(*id));
+    }
+    // What of an agent's record was counted after the backup, the agent has no longer: it begins a new stream.
+    for node in state.usage_streams.keys() {
+        draft.delete(Key::UsageStream(*node));
+    }
+    for machine in state.machines.values() {
+        match (&machine.principal, &machine.standing) {
+            // The other control nodes join anew.
+            (Principal::Member(_), _) => draft.delete(Key::Machine(machine.principal.to_string())),
+            (_, MachineStanding::Suspended { .. }) => {}
+            _ => draft.put(Object::Machine(Machine { standing: MachineStanding::Restored, ..machine.clone() })),
+        }
+    }
+    if let Some(key) = key_sha256 {
+        let own = machines::pinned(draft, &Principal::Member(member), key);
+        draft.put(Object::Machine(own));
+    }
+    for cell in state.cells.values() {
+        let epoch = Epoch(cell.epoch.0.saturating_add(EPOCHS_SKIPPED));
+        draft.put(Object::Cell(Cell { epoch, holder: None, ..cell.clone() }));
+    }
+    for node in state.nodes.values() {
+        let notes = NodeNotes { restored: Some(Restored::default()), ..node.notes.clone() };
+        draft.put(Object::Node(Node { notes, ..Node::clone(node) }));
+    }
+    Ok(Done::Ok)
+}
+
+fn skip_ids(draft: &mut Draft<'_>) {
+    let now_ms = draft.now_ms;
+    let meta = &mut draft.meta;
+    // Two restores of one backup must not be one history.
+    meta.incarnation = meta.incarnation.saturating_add(1).max(now_ms / 1_000);
+    meta.next_job.0 = meta.next_job.0.saturating_add(JOBS_SKIPPED);
+    meta.next_allocation.0 = meta.next_allocation.0.saturating_add(ALLOCATIONS_SKIPPED);
+    meta.next_node.0 = meta.next_node.0.saturating_add(NODES_SKIPPED);
+    meta.next_tenant.0 = meta.next_tenant.0.saturating_add(TENANTS_SKIPPED);
+    meta.next_cell.0 = meta.next_cell.0.saturating_add(CELLS_SKIPPED);
+    meta.next_credential = meta.next_credential.saturating_add(CREDENTIALS_SKIPPED);
+    // Nobody knows which submissions were acknowledged after the backup: none of before is taken for a new one.
+    meta.requests_floor_ms = meta.requests_floor_ms.max(now_ms);
+}
+
+fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> Result<Done, Reject> {
+    let node = nodes::at_epoch(draft.state, id, epoch)?;
+    if tasks.len() > HELD_TASKS_MAX {
+        let problem = format!("has {} tasks", tasks.len());
+        return Err(Reject::field("held", problem, format!("send at most {HELD_TASKS_MAX}")));
+    }
+    let restored = match &node.notes.restored {
+        Some(restored) => restored.clone(),
+        // It joined the fleet after the backup, and runs what the state does not know.
+        None if tasks.iter().any(|task| !draft.state.allocations.contains_key(&task.allocation)) => Restored::default(),
+        None => return Ok(Done::Ok),
+    };
+    // Tasks of a later epoch than the backup's were started after it. They go on until the node is confirmed, so they must not pass for tasks of
+    // before a fence.
+    let epoch = tasks.iter().map(|task| task.node_epoch).fold(epoch, Epoch::max);
+    let restored = Restored { held: Some(tasks.to_vec()), settled: false, ..restored };
+    let notes = NodeNotes { restored: Some(restored), ..node.notes.clone() };
+    draft.put(Object::Node(Node { epoch, notes, ..node.clone() }));
+    settle(draft, id);
+    clear(draft);
+    Ok(Done::Ok)
+}
+
+fn confirm(draft: &mut Draft<'_>, named: &BTreeSet<Principal>) -> Result<Done, Reject> {
+    let state = draft.state;
+    let is_meant = |machine: &Principal| named.is_empty() || named.contains(machine);
+    if let Some(unknown) = named.iter().find(|machine| !is_known(draft, machine)) {
+        return Err(Reject::not_found("machine", unknown));
+    }
+    for machine in state.machines.values().filter(|machine| is_meant(&machine.principal)) {
+        if machine.standing == MachineStanding::Restored {
+            draft.put(Object::Machine(Machine { standing: MachineStanding::Active, ..machine.clone() }));
+        }
+    }
+    for id in &state.index().restored {
+        let Some(node) = state.nodes.get(id) else { continue };
+        if !is_meant(&Principal::Node(node.spec.name.clone())) {
+            continue;
+        }
+        if let Some(restored) = draft.node_mut(*id).and_then(|node| node.notes.restored.as_mut()) {
+            restored.confirmed = true;
+        }
+        settle(draft, *id);
+    }
+    clear(draft);
+    Ok(Done::Ok)
+}
+
+fn is_known(draft: &Draft<'_>, machine: &Principal) -> bool {
+    let is_node = matches!(machine, Principal::Node(name) if draft.state.index().node_ids.contains_key(name));
+    is_node || draft.state.machines.contains_key(&machine.to_string())
+}
+
+/// Once the node is confirmed and its agent has said what it runs: what is not there is lost, and what is unknown has yet to end.
+fn settle(draft: &mut Draft<'_>, id: NodeId) {
+    let restored = draft.node(id).and_then(|node| node.notes.restored.clone());
+    let Some(Restored { confirmed: true, held: Some(held), settled: false }) = restored else { return };
+    let there: BTreeSet<(AllocationId, Rank)> = held.iter().map(|task| (task.allocation, task.rank)).collect();
+    attempts::lose_tasks(draft, id, |allocation, rank| there.contains(&(allocation, rank)));
+    let state = draft.state;
+    if let Some(node) = draft.node_mut(id) {
+        let unknown = held.into_iter().filter(|task| !state.allocations.contains_key(&task.allocation)).collect();
+        node.notes.restored = Some(Restored { confirmed: true, held: Some(unknown), settled: true });
+    }
+}
+
+/// Tasks were reported: those that are over, with nothing of them left on their devices, run there no longer.
+pub(super) fn reported(draft: &mut Draft<'_>, id: NodeId, reports: &[TaskReport]) {
+    let is_over = |task: &HeldTask| {
+        let of_it = |report: &&TaskReport| (report.allocation, report.rank) == (task.allocation, task.rank);
+        reports.iter().find(of_it).is_some_and(|it| it.state.is_over() && it.clean_up != CleanUp::UnderWay)
+    };
+    let held = draft.node(id).and_then(|node| node.notes.restored.as_ref()?.held.as_ref());
+    if !held.is_some_and(|held| held.iter().any(is_over)) {
+        return;
+    }
+    if let Some(held) = draft.node_mut(id).and_then(|node| node.notes.restored.as_mut()?.held.as_mut()) {
+        held.retain(|task| !is_over(task));
+    }
+    clear(draft);
+}
+
+/// Nothing of what ran on the node before is left: it was fenced, or has booted since.
+pub(super) fn nothing_is_left(draft: &mut Draft<'_>, id: NodeId) {
+    let held = draft.node(id).and_then(|node| node.notes.restored.as_ref()?.held.as_ref());
+    if held.is_some_and(|held| !held.is_empty())
+        && let Some(held) = draft.node_mut(id).and_then(|node| node.notes.restored.as_mut()?.held.as_mut())
+    {
+        held.clear();
+    }
+}
+
+/// Once all nodes are clear, but for those that are down and hence run nothing, they are nodes like others.
+pub(super) fn clear(draft: &mut Draft<'_>) {
+    let state = draft.state;
+    let notes = |node: &Node| node.notes.restored.clone().map(|restored| (node.health, restored));
+    let open: Vec<_> =
+        state.index().restored.iter().filter_map(|id| Some((*id, draft.node(*id).and_then(notes)?))).collect();
+    if open.iter().any(|(_, (health, restored))| *health != NodeHealth::Down && !restored.is_clear()) {
+        return;
+    }
+    for (id, (_, restored)) in open {
+        if restored.confirmed
+            && let Some(node) = draft.node_mut(id)
+        {
+            node.notes.restored = None;
+        }
+    }
+}

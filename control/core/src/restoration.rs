@@ -1,0 +1,106 @@
+//! What is asked of a state that was restored from a backup, and what an operator is shown before confirming it.
+//!
+//! What must stay true: a review says exactly what confirming would do, by the same look at the state.
+
+use crate::state::State;
+use muster_model::identity::{Machine, MachineStanding, Principal};
+use muster_model::ids::{AllocationId, Epoch, JobId, NodeId, Rank};
+use muster_model::{HeldTask, Node};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// One step of a restoration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Restoration {
+    /// Begins a new history of the cluster: credentials of the old one are void, ids of the old one are never given out again, and every machine
+    /// waits to be confirmed. Executed once, before anything serves the restored state.
+    Begin {
+        /// The control node whose folder it becomes.
+        member: u64,
+        /// SHA-256 of that node's public key, where machines have identities.
+        key_sha256: Option<[u8; 32]>,
+        /// When the backup was made, by the state's time, in ms since the Unix epoch.
+        backup_ms: u64,
+    },
+    /// An agent that meets the new history says what it runs.
+    Held {
+        /// Its node.
+        node: NodeId,
+        /// The node's epoch in its session.
+        epoch: Epoch,
+        /// All of it.
+        tasks: Vec<HeldTask>,
+    },
+    /// An operator takes machines for those of the fleet.
+    Confirm {
+        /// Which; empty: all.
+        machines: BTreeSet<Principal>,
+    },
+}
+
+/// What becomes of a node when it is confirmed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeReview {
+    /// Which.
+    pub name: String,
+    /// Its agent has connected since the restore.
+    pub is_back: bool,
+    /// An operator has confirmed it.
+    pub confirmed: bool,
+    /// Jobs whose tasks run there and go on.
+    pub kept: BTreeSet<JobId>,
+    /// Jobs that the backup does not have, or no longer has there, and whose tasks run there: they are stopped.
+    pub unknown: BTreeSet<JobId>,
+    /// Jobs that ran there when the backup was made and whose tasks are not there: this attempt ends as if the node had been lost.
+    pub gone: BTreeSet<JobId>,
+}
+
+/// What confirming would do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Review {
+    /// Nodes that are not confirmed, or have not come back.
+    pub nodes: Vec<NodeReview>,
+    /// Shards that are not confirmed.
+    pub shards: Vec<String>,
+}
+
+/// What is still open of a restored state; nothing of one that was not restored.
+#[must_use]
+pub fn review(state: &State) -> Review {
+    let open = state.index().restored.iter().filter_map(|id| state.nodes.get(id));
+    let nodes = open.filter_map(|node| of_node(state, node)).collect();
+    let is_restored = |machine: &&Machine| machine.standing == MachineStanding::Restored;
+    let shards = state.machines.values().filter(is_restored).filter_map(|machine| match &machine.principal {
+        Principal::Shard(name) => Some(name.clone()),
+        _ => None,
+    });
+    Review { nodes, shards: shards.collect() }
+}
+
+fn of_node(state: &State, node: &Node) -> Option<NodeReview> {
+    let restored = node.notes.restored.as_ref()?;
+    let held: BTreeSet<(AllocationId, Rank)> =
+        restored.held.iter().flatten().map(|task| (task.allocation, task.rank)).collect();
+    let (mut kept, mut gone) = (BTreeSet::new(), BTreeSet::new());
+    for allocation in state.index().allocations_on(node.id).filter_map(|id| state.allocations.get(&id)) {
+        for rank in allocation.ranks_on(node.id) {
+            let is_over = allocation.task_states.get(rank.0 as usize).is_none_or(muster_model::TaskState::is_over);
+            match held.contains(&(allocation.id, rank)) {
+                true => kept.insert(allocation.job),
+                false => !is_over && gone.insert(allocation.job),
+            };
+        }
+    }
+    let is_known = |task: &&HeldTask| state.allocations.contains_key(&task.allocation);
+    let unknown = restored.held.iter().flatten().filter(|task| !is_known(task)).map(|task| task.job).collect();
+    let is_back = restored.held.is_some();
+    if !is_back {
+        gone.clear();
+    }
+    if restored.settled {
+        // What is there now is what the agent has said.
+        kept.append(&mut gone);
+    }
+    let confirmed = restored.confirmed;
+    Some(NodeReview { name: node.spec.name.clone(), is_back, confirmed, kept, unknown, gone })
+}

@@ -1,0 +1,248 @@
+//! States that come from a backup: what is void, what is never given out again, and what becomes of the tasks that ran on meanwhile.
+
+#[allow(dead_code, reason = "the histories are shared with other tests, which look at more of each step")]
+mod common;
+
+use common::{Chance, Story, seeds};
+use muster_control_core::authz::{About, Ask, authorize};
+use muster_control_core::restoration::review;
+use muster_control_core::{Command, Done, Entry, Reject, Restoration, State, execute};
+use muster_model::identity::{Author, CredentialKind, Enrolled, Machine, MachineRole, MachineStanding, Subject};
+use muster_model::{AllocationId, AllocationState, HeldTask, NodeId, Object, Principal, Rank, Role, Rpc};
+use std::collections::{BTreeMap, BTreeSet};
+
+const NEWEST_LEVEL: u32 = 6;
+const NOW_MS: u64 = 1_000_000;
+
+fn decide(state: &mut State, now_ms: u64, command: Command) -> Result<Done, Reject> {
+    let executed = execute(state, &Entry { now_ms, commands: vec![command] });
+    executed.decided.into_iter().next().expect("one answer")
+}
+
+fn done(state: &mut State, command: Command) -> Done {
+    decide(state, NOW_MS, command).expect("it is allowed")
+}
+
+/// As restoring does it: the level first, then the new history.
+fn begin(state: &mut State, now_ms: u64) {
+    let begin = Restoration::Begin { member: 1, key_sha256: Some([9; 32]), backup_ms: state.meta.now_ms };
+    let commands = vec![Command::RaiseFeatureLevel { level: NEWEST_LEVEL }, Command::Restore(begin)];
+    let executed = execute(state, &Entry { now_ms, commands });
+    assert!(executed.decided.iter().all(Result::is_ok), "{:?}", executed.decided);
+}
+
+fn pin(state: &mut State, machine: Principal, key: u8) {
+    done(state, Command::PinMachines { machines: vec![(machine, [key; 32])], replace: false });
+}
+
+#[test]
+fn no_credential_of_the_backup_is_good_in_the_new_history() {
+    let mut state = State::new(7);
+    state.meta.feature_level = NEWEST_LEVEL;
+    let [node, shard, suspended] =
+        ["node:n1", "shard:s1", "node:n2"].map(|name| name.parse::<Principal>().expect("a name"));
+    pin(&mut state, node.clone(), 1);
+    pin(&mut state, shard.clone(), 2);
+    pin(&mut state, suspended.clone(), 3);
+    pin(&mut state, Principal::Member(1), 4);
+    pin(&mut state, Principal::Member(2), 5);
+    done(&mut state, Command::SuspendMachine { machine: suspended.clone(), reason: "stolen".to_owned() });
+    let grant =
+        |subject| Command::PutGrant { subject, role: Role::Admin, at: None, until_ms: None, reason: String::new() };
+    done(&mut state, grant(Subject::User("root".to_owned())));
+    let service: Principal = "service:ci".parse().expect("a name");
+    for (kind, principal) in
+        [(CredentialKind::Session, Principal::User("root".to_owned())), (CredentialKind::Token, service)]
+    {
+        let scope = (kind == CredentialKind::Token).then(|| (Role::Admin, String::new()));
+        let put = Command::PutCredential {
+            kind,
+            principal,
+            groups: Vec::new(),
+            secret_sha256: [8; 32],
+            ttl_ms: 3_600_000,
+            scope,
+            from: Vec::new(),
+            note: String::new(),
+        };
+        // Whether this very service may have a token is not what is tested here.
+        let _ = decide(&mut state, NOW_MS, put);
+    }
+    let token = Command::PutJoinToken {
+        secret_sha256: [7; 32],
+        role: MachineRole::Node,
+        names: BTreeSet::from(["n3".to_owned()]),
+        enrolled: Enrolled::default(),
+        ttl_ms: 3_600_000,
+        rejoin: false,
+    };
+    let Done::Numbered { id: join_token } = done(&mut state, token) else { panic!("no number") };
+    assert!(!state.credentials.is_empty() && !state.join_tokens.is_empty());
+    let (credentials, incarnation) = (state.meta.next_credential, state.meta.incarnation);
+
+    begin(&mut state, NOW_MS + 5_000);
+    state.check().expect("a whole state");
+    assert!(state.credentials.is_empty() && state.join_tokens.is_empty());
+    assert!(state.meta.next_credential > credentials + 1_000 && state.meta.incarnation > incarnation);
+    let enroll = Command::EnrollMachine {
+        token: join_token,
+        secret_sha256: [7; 32],
+        machine: "node:n3".parse().expect("a name"),
+        key_sha256: [6; 32],
+    };
+    assert!(decide(&mut state, NOW_MS + 6_000, enroll).is_err(), "the join token is void");
+    let standing = |state: &State, machine: &Principal| {
+        state.machines.get(&machine.to_string()).map(|known| known.standing.clone())
+    };
+    assert_eq!(standing(&state, &node), Some(MachineStanding::Restored));
+    assert!(matches!(standing(&state, &suspended), Some(MachineStanding::Suspended { .. })), "it stays suspended");
+    assert_eq!(standing(&state, &Principal::Member(2)), None, "the other control nodes join anew");
+    let own: &Machine = &state.machines["member:1"];
+    assert_eq!((own.key_sha256, &own.standing), ([9; 32], &MachineStanding::Active));
+    // A shard of the backup gets no cell, until it is confirmed.
+    let may = |state: &State| {
+        let author = Author { principal: shard.clone(), ..Author::default() };
+        authorize(state, NOW_MS, &author, &Ask { rpc: Rpc::ShardsWatch, about: About::Nothing }).map(drop)
+    };
+    let denied = may(&state).expect_err("it is not confirmed").to_string();
+    assert!(denied.contains("muster machine confirm"), "{denied}");
+    let confirm = |machines: &[&Principal]| {
+        Command::Restore(Restoration::Confirm { machines: machines.iter().map(|machine| (*machine).clone()).collect() })
+    };
+    let unknown: Principal = "shard:other".parse().expect("a name");
+    assert!(matches!(decide(&mut state, NOW_MS, confirm(&[&unknown])), Err(Reject::NotFound { .. })));
+    done(&mut state, confirm(&[&shard]));
+    may(&state).expect("it is confirmed");
+    assert_eq!(standing(&state, &node), Some(MachineStanding::Restored), "it was not named");
+    done(&mut state, confirm(&[]));
+    assert_eq!(standing(&state, &node), Some(MachineStanding::Active));
+    assert!(
+        matches!(standing(&state, &suspended), Some(MachineStanding::Suspended { .. })),
+        "confirming is no resuming"
+    );
+}
+
+#[test]
+fn two_restores_of_one_backup_are_two_histories() {
+    let mut state = State::new(7);
+    state.meta.feature_level = NEWEST_LEVEL;
+    let mut again = state.clone();
+    begin(&mut state, 10_000_000);
+    begin(&mut again, 10_060_000);
+    assert!(again.meta.incarnation > state.meta.incarnation && state.meta.incarnation > 1);
+}
+
+/// What runs on each node: the tasks that are not over, with the epochs under which they were started as far as the state knows.
+fn running(state: &State) -> BTreeMap<NodeId, Vec<HeldTask>> {
+    let mut held: BTreeMap<NodeId, Vec<HeldTask>> = state.nodes.keys().map(|id| (*id, Vec::new())).collect();
+    for allocation in state.allocations.values() {
+        for (rank, (task, seen)) in allocation.tasks.iter().zip(&allocation.task_states).enumerate() {
+            let Some(node) = state.nodes.get(&task.node).filter(|_| !seen.is_over()) else { continue };
+            let rank = Rank(rank as u32);
+            let one = HeldTask { allocation: allocation.id, rank, job: allocation.job, node_epoch: node.epoch };
+            held.entry(task.node).or_default().push(one);
+        }
+    }
+    held
+}
+
+fn live_tasks(state: &State) -> BTreeSet<(AllocationId, Rank)> {
+    running(state).into_values().flatten().map(|task| (task.allocation, task.rank)).collect()
+}
+
+/// A backup of a random history, what that history came to afterwards, and the restored state with the agents of the latter. Gives how many tasks were
+/// kept, gone and unknown.
+fn restores(seed: u64) -> Result<[usize; 3], String> {
+    let mut story = Story::new(seed);
+    let mut chance = Chance::new(seed ^ 0x5eed);
+    let execute_next = |story: &mut Story| {
+        let entry = story.next_entry();
+        story.execute(&entry);
+    };
+    (0..60 + chance.below(200)).for_each(|_| execute_next(&mut story));
+    let mut state = story.state.clone();
+    (0..chance.below(60)).for_each(|_| execute_next(&mut story));
+    let (lost, now_ms) = (&story.state, story.now_ms + 1_000);
+    begin(&mut state, now_ms);
+    state.check().map_err(|broken| format!("after the beginning: {broken}"))?;
+    for (kind, next, before) in [
+        ("job", state.meta.next_job.0, lost.meta.next_job.0),
+        ("allocation", state.meta.next_allocation.0, lost.meta.next_allocation.0),
+        ("node", state.meta.next_node.0.into(), lost.meta.next_node.0.into()),
+        ("tenant", state.meta.next_tenant.0.into(), lost.meta.next_tenant.0.into()),
+    ] {
+        if next < before {
+            return Err(format!("the number {next} of a {kind} may be given out twice"));
+        }
+    }
+    if let Some(open) = state.nodes.values().find(|node| node.accepts_work()) {
+        return Err(format!("node {} takes work before anybody has confirmed it", open.spec.name));
+    }
+    let (of_backup, there) = (live_tasks(&state), running(lost));
+    let mut nodes: Vec<NodeId> = state.nodes.keys().copied().collect();
+    let mut counts = [0; 3];
+    while let Some(at) = (!nodes.is_empty()).then(|| chance.below(nodes.len() as u64) as usize) {
+        let node = nodes.swap_remove(at);
+        let (name, epoch) = (state.nodes[&node].spec.name.clone(), state.nodes[&node].epoch);
+        let tasks = there.get(&node).cloned().unwrap_or_default();
+        let held = Command::Restore(Restoration::Held { node, epoch, tasks: tasks.clone() });
+        let confirm =
+            Command::Restore(Restoration::Confirm { machines: BTreeSet::from([Principal::Node(name.clone())]) });
+        // The operator may be first, or the agent.
+        let steps = if chance.one_in(2) { [held, confirm] } else { [confirm, held] };
+        let is_here = |task: &&HeldTask| of_backup.contains(&(task.allocation, task.rank));
+        for (step, command) in steps.into_iter().enumerate() {
+            if step == 1 {
+                let shown = review(&state)
+                    .nodes
+                    .into_iter()
+                    .find(|shown| shown.name == name)
+                    .ok_or("it is not in the review")?;
+                let kept: BTreeSet<_> = tasks.iter().filter(is_here).map(|task| task.job).collect();
+                if shown.is_back && !kept.is_subset(&shown.kept) {
+                    return Err(format!("{name}: {kept:?} run on, the review says {:?}", shown.kept));
+                }
+            }
+            decide(&mut state, now_ms, command).map_err(|reject| format!("{name}: {reject}"))?;
+            state.check().map_err(|broken| format!("{name}, step {step}: {broken}"))?;
+        }
+        counts[0] += tasks.iter().filter(is_here).count();
+        counts[2] += tasks.iter().filter(|task| !is_here(task)).count();
+        if state.nodes[&node].notes.restored.is_some() {
+            return Err(format!("node {name} is back and confirmed, and still not clear"));
+        }
+    }
+    // What is live now ran before and runs still, on agents that have said so.
+    let held: BTreeSet<_> = there.values().flatten().map(|task| (task.allocation, task.rank)).collect();
+    counts[1] = of_backup.difference(&held).count();
+    for task in live_tasks(&state) {
+        if !of_backup.contains(&task) || !held.contains(&task) {
+            return Err(format!("task {task:?} is thought to run, and does not"));
+        }
+    }
+    for allocation in state.allocations.values().filter(|held| held.state == AllocationState::Active) {
+        let is_whole = (0..allocation.tasks.len() as u32)
+            .filter(|rank| !allocation.task_states[*rank as usize].is_over())
+            .all(|rank| held.contains(&(allocation.id, Rank(rank))));
+        if !is_whole {
+            return Err(format!("allocation {} goes on without some of its tasks", allocation.id));
+        }
+    }
+    // The state is a whole one: made from its objects it is the same.
+    let objects: Vec<Object> = state.objects().collect();
+    match State::from_objects(objects.clone()).objects().eq(objects) {
+        true => Ok(counts),
+        false => Err("the state made from its objects is another one".to_owned()),
+    }
+}
+
+#[test]
+fn nothing_is_started_twice_and_nothing_is_lost_from_sight_by_a_restore() {
+    let mut totals = [0; 3];
+    for seed in seeds(300) {
+        let counts = restores(seed).unwrap_or_else(|broken| panic!("{broken}\nMUSTER_SEED={seed}"));
+        totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+    }
+    let ran_one = std::env::var("MUSTER_SEED").is_ok();
+    assert!(ran_one || totals.iter().all(|total| *total > 0), "kept, gone, unknown: {totals:?}");
+}
