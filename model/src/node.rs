@@ -237,7 +237,7 @@ pub struct NodeNotes {
     pub replaced: BTreeMap<u16, String>,
     /// It comes from a backup, and not all is clear yet.
     #[serde(default)]
-    pub restored: Option<Restored>,
+    pub restored: Option<Box<Restored>>,
 }
 
 /// An operator takes a card for well.

@@ -420,13 +420,15 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
                 followed: [gpus_of(agent), 7].into(),
                 spared: vec![Withheld { gpu: gpus_of(agent), slice: None, reason: lacks.clone(), by_verdict: true }],
             },
-            restored: (!lacks.is_empty()).then(|| Restored {
-                confirmed: agent % 2 == 0,
-                settled: agent % 4 == 0,
-                held: (agent % 3 > 0).then(|| {
-                    let (allocation, rank) = (AllocationId(agent), Rank(7));
-                    vec![HeldTask { allocation, rank, job: JobId(agent), node_epoch: Epoch(9) }]
-                }),
+            restored: (!lacks.is_empty()).then(|| {
+                Box::new(Restored {
+                    confirmed: agent % 2 == 0,
+                    settled: agent % 4 == 0,
+                    held: (agent % 3 > 0).then(|| {
+                        let (allocation, rank) = (AllocationId(agent), Rank(7));
+                        vec![HeldTask { allocation, rank, job: JobId(agent), node_epoch: Epoch(9) }]
+                    }),
+                })
             }),
             lacks,
         },

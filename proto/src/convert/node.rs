@@ -265,7 +265,7 @@ impl From<&NodeNotes> for v1::NodeNotes {
             withheld_by_verdict: followed.iter().map(|gpu| u32::from(*gpu)).collect(),
             spared: spared.iter().map(Into::into).collect(),
             replaced_gpus: replaced.iter().map(|(gpu, was)| (u32::from(*gpu), was.clone())).collect(),
-            restored: restored.as_ref().map(Into::into),
+            restored: restored.as_deref().map(Into::into),
         }
     }
 }
@@ -323,7 +323,7 @@ impl TryFrom<v1::NodeNotes> for NodeNotes {
             drained_by,
             verdicts,
             replaced,
-            restored: restored.map(Into::into),
+            restored: restored.map(|restored| Box::new(restored.into())),
         })
     }
 }

@@ -71,7 +71,7 @@ fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>) -> Re
         draft.put(Object::Cell(Cell { epoch, holder: None, ..cell.clone() }));
     }
     for node in state.nodes.values() {
-        let notes = NodeNotes { restored: Some(Restored::default()), ..node.notes.clone() };
+        let notes = NodeNotes { restored: Some(Box::default()), ..node.notes.clone() };
         draft.put(Object::Node(Node { notes, ..Node::clone(node) }));
     }
     Ok(Done::Ok)
@@ -99,7 +99,7 @@ fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> 
         return Err(Reject::field("held", problem, format!("send at most {HELD_TASKS_MAX}")));
     }
     let restored = match &node.notes.restored {
-        Some(restored) => restored.clone(),
+        Some(restored) => Restored::clone(restored),
         // It joined the fleet after the backup, and runs what the state does not know.
         None if tasks.iter().any(|task| !draft.state.allocations.contains_key(&task.allocation)) => Restored::default(),
         None => return Ok(Done::Ok),
@@ -108,7 +108,7 @@ fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> 
     // before a fence.
     let epoch = tasks.iter().map(|task| task.node_epoch).fold(epoch, Epoch::max);
     let restored = Restored { held: Some(tasks.to_vec()), settled: false, ..restored };
-    let notes = NodeNotes { restored: Some(restored), ..node.notes.clone() };
+    let notes = NodeNotes { restored: Some(Box::new(restored)), ..node.notes.clone() };
     draft.put(Object::Node(Node { epoch, notes, ..node.clone() }));
     settle(draft, id);
     clear(draft);
@@ -147,14 +147,14 @@ fn is_known(draft: &Draft<'_>, machine: &Principal) -> bool {
 
 /// Once the node is confirmed and its agent has said what it runs: what is not there is lost, and what is unknown has yet to end.
 fn settle(draft: &mut Draft<'_>, id: NodeId) {
-    let restored = draft.node(id).and_then(|node| node.notes.restored.clone());
-    let Some(Restored { confirmed: true, held: Some(held), settled: false }) = restored else { return };
+    let restored = draft.node(id).and_then(|node| node.notes.restored.as_deref());
+    let Some(Restored { confirmed: true, held: Some(held), settled: false }) = restored.cloned() else { return };
     let there: BTreeSet<(AllocationId, Rank)> = held.iter().map(|task| (task.allocation, task.rank)).collect();
     attempts::lose_tasks(draft, id, |allocation, rank| there.contains(&(allocation, rank)));
     let state = draft.state;
     if let Some(node) = draft.node_mut(id) {
         let unknown = held.into_iter().filter(|task| !state.allocations.contains_key(&task.allocation)).collect();
-        node.notes.restored = Some(Restored { confirmed: true, held: Some(unknown), settled: true });
+        node.notes.restored = Some(Box::new(Restored { confirmed: true, held: Some(unknown), settled: true }));
     }
 }
 
