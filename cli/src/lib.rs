@@ -162,6 +162,7 @@ async fn client_command(global: &Global, command: &Command) -> Result<(), Failur
         Command::Completions { .. }
         | Command::Checkpoint(_)
         | Command::Ca(_)
+        | Command::Backup(_)
         | Command::Control(_)
         | Command::Shard(_)
         | Command::Node(_)

@@ -128,7 +128,7 @@ async fn attend(stream: UnixStream, node: &ControlNode) -> anyhow::Result<()> {
     };
     write.write_all(format!("{}\n", serde_json::to_string(&answer)?).as_bytes()).await?;
     if let Some(mut backup) = backup {
-        while let Some(part) = backup.next()? {
+        while let Some(part) = backup.part()? {
             tokio::time::timeout(PART_MAX, write.write_all(&part)).await??;
         }
     }

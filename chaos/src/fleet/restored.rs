@@ -162,8 +162,8 @@ impl Servers {
         let key_sha256 = match self.identities.transport() {
             Transport::Plain => None,
             Transport::Mutual => {
-                let own = Credentials::load(&host.pki, &*host.files).map_err(|error| error.to_string())?;
-                own.as_ref().and_then(Credentials::presented).map(|shown| shown.spki_sha256.0)
+                let own = Credentials::load(&*host.pki, &*host.files).map_err(|error| error.to_string())?;
+                own.presented().map(|shown| shown.spki_sha256.0)
             }
         };
         let target = Target { id, address: self.endpoint_of(id), key_sha256 };
@@ -194,7 +194,7 @@ impl Servers {
 async fn whole(consensus: &Consensus, wall_ms: u64) -> Option<Vec<u8>> {
     let mut backup = timeout(ANSWER_MAX, Backup::begin(consensus, wall_ms, true)).await.ok()?.ok()?;
     let mut bytes = Vec::new();
-    while let Some(part) = backup.next().ok()? {
+    while let Some(part) = backup.part().ok()? {
         bytes.extend(part);
     }
     Some(bytes)

@@ -77,10 +77,8 @@ fn listed(command: &Command, done: &Done) -> Option<(&'static str, String)> {
         Command::Submit { specs, .. } => {
             let Done::Submitted { first, count } = done else { return None };
             let tenant = specs.first().map_or("", |spec| spec.tenant.as_str());
-            of(
-                Rpc::JobsSubmit,
-                format!("jobs {first} to {} of {tenant}", first.0 + u64::from(*count).saturating_sub(1)),
-            )
+            let last = first.0 + u64::from(*count).saturating_sub(1);
+            of(Rpc::JobsSubmit, format!("jobs {first} to {last} of {tenant}"))
         }
         Command::Cancel { job } => of(Rpc::JobsCancel, format!("job {job}")),
         Command::Requeue { job } => of(Rpc::JobsRequeue, format!("job {job}")),
@@ -144,6 +142,7 @@ fn listed(command: &Command, done: &Done) -> Option<(&'static str, String)> {
         Command::SetAccess { mode } => of(Rpc::AuthSecure, format!("the cluster is {mode}")),
         Command::PutSecret { at, name, .. } => of(Rpc::SecretsPut, format!("secret {name} of {at}")),
         Command::DeleteSecret { at, name } => of(Rpc::SecretsDelete, format!("secret {name} of {at}")),
+        Command::TrimAudit { through } => Some(("trim", format!("records of the audit through {through}"))),
         Command::PutJoinToken { .. }
         | Command::RevokeJoinToken { .. }
         | Command::EnrollMachine { .. }
@@ -153,9 +152,8 @@ fn listed(command: &Command, done: &Done) -> Option<(&'static str, String)> {
         | Command::ResumeMachine { .. }
         | Command::RemoveMachine { .. }
         | Command::SetEnrolment { .. }
-        | Command::BeginSession { .. } => listed_of_machines(command, done),
-        Command::Restore(step) => listed_of_restoration(step),
-        Command::TrimAudit { through } => Some(("trim", format!("records of the audit through {through}"))),
+        | Command::BeginSession { .. }
+        | Command::Restore(_) => listed_of_machines(command, done),
         Command::MarkSilent { .. }
         | Command::MarkReady { .. }
         | Command::HandOver { .. }
@@ -198,6 +196,7 @@ fn listed_of_machines(command: &Command, done: &Done) -> Option<(&'static str, S
         Command::ResumeMachine { machine } => of(Rpc::MachinesResume, machine.to_string()),
         Command::RemoveMachine { machine } => of(Rpc::MachinesRemove, machine.to_string()),
         Command::SetEnrolment { enrolment, .. } => of(Rpc::MachinesSetEnrolment, format!("enrolment is {enrolment}")),
+        Command::Restore(step) => listed_of_restoration(step),
         // Listed only where it has found a copy: sessions are in the records of joining.
         Command::BeginSession { machine, .. } => {
             let Done::TurnedAway { .. } = done else { return None };

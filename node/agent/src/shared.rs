@@ -59,7 +59,7 @@ pub(crate) struct State {
     /// As it is on disk, but for the revision of its highest stamp.
     pub(crate) identity: Identity,
     /// The gate as it is on disk, and since when.
-    stored_gate: (Gate, Instant),
+    pub(crate) stored_gate: (Gate, Instant),
     /// The host is claimed for the node of its cluster.
     claimed: bool,
     /// Tasks that ran without a record when the host was claimed.

@@ -144,6 +144,7 @@ fn node_back(node: &Node, now_ms: u64) -> Option<Node> {
         drained_by: _,
         verdicts: _,
         replaced: _,
+        restored: _,
     } = &mut back.notes;
     let since = quarantine.as_mut().map(|quarantine| &mut quarantine.since_ms);
     let cleared = cleared_gpus.iter_mut().map(|cleared| &mut cleared.at_ms);

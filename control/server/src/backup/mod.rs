@@ -10,6 +10,7 @@ mod restore;
 pub use file::{BackupError, Head, Reader, Summary};
 pub use restore::{RestoreError, Restored, Target, restore};
 
+use crate::consensus::restored::About;
 use crate::consensus::{Consensus, ProposeError};
 use file::Writer;
 use muster_runtime::DiskError;
@@ -44,13 +45,13 @@ impl Backup {
             consensus.read_index().await?;
         }
         let frozen = consensus.freeze()?;
-        let (meta, applied, members) = frozen.about().ok_or(NotMade::Empty)?;
+        let About { meta, term, index, members } = frozen.about().ok_or(NotMade::Empty)?;
         let head = Head {
             cluster: meta.cluster,
             incarnation: meta.incarnation,
             feature_level: meta.feature_level,
-            term: applied.0,
-            revision: applied.1,
+            term,
+            revision: index,
             state_ms: meta.now_ms,
             made_ms: wall_ms,
             made_by: consensus.id(),
@@ -64,7 +65,7 @@ impl Backup {
     ///
     /// # Errors
     /// When the state store cannot be read.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, DiskError> {
+    pub fn part(&mut self) -> Result<Option<Vec<u8>>, DiskError> {
         if let Some(head) = self.writer.head() {
             return Ok(Some(head));
         }

@@ -232,7 +232,7 @@ impl v1::machines_server::Machines for MachinesService {
         let (author, v1::ConfirmRequest { names, dry_run }) = auth::split(request);
         let named = |(index, name): (usize, &String)| machine(&format!("names[{index}]"), name);
         let machines: BTreeSet<Principal> = names.iter().enumerate().map(named).collect::<Result<_, Status>>()?;
-        let look = |state: &State, revision, _: &Allowed| {
+        let look = |state: &State, revision: muster_model::Revision, _: &Allowed| {
             let Review { mut nodes, mut shards } = review(state);
             if !machines.is_empty() {
                 nodes.retain(|node| machines.contains(&Principal::Node(node.name.clone())));
@@ -242,7 +242,7 @@ impl v1::machines_server::Machines for MachinesService {
             v1::ConfirmReply { nodes, shards, revision: revision.0, grants: state.grants.len() as u64 }
         };
         let ask = Ask { rpc: Rpc::MachinesConfirm, about: About::Nothing };
-        let mut reply = self.0.look(&author, ask, None, look).await?;
+        let mut reply = self.0.look(&author, ask, v1::Consistency::Linearizable.into(), look).await?;
         if !dry_run {
             let step = Restoration::Confirm { machines: machines.clone() };
             let (_, revision) = self.0.decide(&author, Command::Restore(step)).await?;

@@ -353,6 +353,7 @@ impl Agent {
             agent: 1,
             cluster: None,
             session: None,
+            held: None,
         })
     }
 

@@ -5,7 +5,6 @@
 use super::{Identity, key};
 use crate::consensus::stored::{encode, log_space};
 use crate::consensus::types::{LogId, Vote};
-use muster_runtime::disk::KvRead;
 use muster_runtime::{Batch, DiskError, Host};
 
 /// Whether the folder has a log that belongs to somebody.

@@ -32,6 +32,18 @@ pub(crate) struct FrozenState {
     meta: Option<Meta>,
 }
 
+/// What a frozen state is.
+pub(crate) struct About {
+    /// The counters.
+    pub(crate) meta: Meta,
+    /// The last entry's term.
+    pub(crate) term: u64,
+    /// And its index.
+    pub(crate) index: u64,
+    /// The control nodes, with their addresses.
+    pub(crate) members: Vec<(u64, String)>,
+}
+
 /// Its frames.
 pub(crate) struct BackupFrames(Frames);
 
@@ -42,11 +54,11 @@ impl BackupFrames {
 }
 
 impl FrozenState {
-    /// The counters, the last entry's term and index, and the members; `None` where there is no cluster yet.
-    pub(crate) fn about(&self) -> Option<(Meta, (u64, u64), Vec<(u64, String)>)> {
+    /// What it is; `None` where there is no cluster yet.
+    pub(crate) fn about(&self) -> Option<About> {
         let applied = self.applied?;
         let members = self.membership.nodes().map(|(id, member)| (*id, member.address.clone())).collect();
-        Some((self.meta.clone()?, (applied.leader_id.term, applied.index), members))
+        Some(About { meta: self.meta.clone()?, term: applied.leader_id.term, index: applied.index, members })
     }
 
     pub(crate) fn frames(self) -> BackupFrames {
