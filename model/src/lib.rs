@@ -38,6 +38,7 @@ pub mod moves;
 pub mod needs;
 pub mod node;
 pub mod node_links;
+mod node_reason;
 pub mod object;
 mod pool_isolation;
 pub mod ports;

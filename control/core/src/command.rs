@@ -5,10 +5,7 @@
 use crate::leased_binding::LeasedBinding;
 use crate::restoration::Restoration;
 use crate::task_report::TaskReport;
-use muster_model::identity::{
-    AccessMode, Author, CredentialKind, Enrolled, Enrolment, MachineRole, Principal, Role, Sealed, SessionCount,
-    Subject,
-};
+use muster_model::identity::{CredentialKind, Enrolled, Enrolment, MachineRole, Sealed, SessionCount, Subject};
 use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId, TenantId};
 use muster_model::node::{NodeSpec, Pool, Withheld};
 use muster_model::node_links::NodeLinks;
@@ -17,8 +14,8 @@ use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
 use muster_model::usage::UsageInterval;
 use muster_model::{
-    DeviceClass, EndedJob, Holder, IndexSet, JobUpdate, PlannedMove, PriorityClass, Proof, Reservation, ValidJobSpec,
-    WindowSpec,
+    AccessMode, Author, DeviceClass, EndedJob, Holder, IndexSet, JobUpdate, PlannedMove, Principal, PriorityClass,
+    Proof, Reservation, Role, ValidJobSpec, WindowSpec,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

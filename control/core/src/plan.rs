@@ -17,6 +17,7 @@ mod checkpoints;
 mod claims;
 mod classes;
 mod clean_ups;
+mod clearance;
 mod clock;
 mod conditions;
 mod consequences;

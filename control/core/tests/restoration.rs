@@ -6,10 +6,15 @@ mod common;
 use common::{Chance, Story, seeds};
 use muster_control_core::authz::{About, Ask, authorize};
 use muster_control_core::restoration::review;
+use muster_control_core::task_report::TaskReport;
 use muster_control_core::{Command, Done, Entry, Reject, Restoration, State, execute};
 use muster_model::identity::{Author, CredentialKind, Enrolled, Machine, MachineRole, MachineStanding, Subject};
-use muster_model::{AllocationId, AllocationState, HeldTask, NodeId, Object, Principal, Rank, Role, Rpc};
+use muster_model::task::CleanUp;
+use muster_model::{
+    AllocationId, AllocationState, HeldTask, Node, NodeHealth, NodeId, Object, Principal, Rank, Role, Rpc, TaskState,
+};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const NEWEST_LEVEL: u32 = 6;
 const NOW_MS: u64 = 1_000_000;
@@ -50,7 +55,7 @@ fn no_credential_of_the_backup_is_good_in_the_new_history() {
     let grant =
         |subject| Command::PutGrant { subject, role: Role::Admin, at: None, until_ms: None, reason: String::new() };
     done(&mut state, grant(Subject::User("root".to_owned())));
-    let service: Principal = "service:ci".parse().expect("a name");
+    let service: Principal = "service:research/ci".parse().expect("a name");
     for (kind, principal) in
         [(CredentialKind::Session, Principal::User("root".to_owned())), (CredentialKind::Token, service)]
     {
@@ -150,19 +155,32 @@ fn live_tasks(state: &State) -> BTreeSet<(AllocationId, Rank)> {
     running(state).into_values().flatten().map(|task| (task.allocation, task.rank)).collect()
 }
 
+/// While one node that may run something is not clear, none takes work.
+fn is_held_back(state: &State) -> Result<(), String> {
+    let is_open = |node: &&Arc<Node>| {
+        node.health != NodeHealth::Down && node.notes.restored.as_ref().is_some_and(|restored| !restored.is_clear())
+    };
+    let open = state.nodes.values().find(is_open);
+    let works = state.nodes.values().find(|node| node.accepts_work());
+    match open.zip(works) {
+        Some((open, works)) => Err(format!("{} takes work while {} is not clear", works.spec.name, open.spec.name)),
+        None => Ok(()),
+    }
+}
+
 /// A backup of a random history, what that history came to afterwards, and the restored state with the agents of the latter. Gives how many tasks were
 /// kept, gone and unknown.
 fn restores(seed: u64) -> Result<[usize; 3], String> {
-    let mut story = Story::new(seed);
+    let mut scenario = Story::new(seed);
     let mut chance = Chance::new(seed ^ 0x5eed);
-    let execute_next = |story: &mut Story| {
-        let entry = story.next_entry();
-        story.execute(&entry);
+    let execute_next = |scenario: &mut Story| {
+        let entry = scenario.next_entry();
+        scenario.execute(&entry);
     };
-    (0..60 + chance.below(200)).for_each(|_| execute_next(&mut story));
-    let mut state = story.state.clone();
-    (0..chance.below(60)).for_each(|_| execute_next(&mut story));
-    let (lost, now_ms) = (&story.state, story.now_ms + 1_000);
+    (0..60 + chance.below(200)).for_each(|_| execute_next(&mut scenario));
+    let mut state = scenario.state.clone();
+    (0..chance.below(60)).for_each(|_| execute_next(&mut scenario));
+    let (lost, now_ms) = (&scenario.state, scenario.now_ms + 1_000);
     begin(&mut state, now_ms);
     state.check().map_err(|broken| format!("after the beginning: {broken}"))?;
     for (kind, next, before) in [
@@ -193,11 +211,8 @@ fn restores(seed: u64) -> Result<[usize; 3], String> {
         let is_here = |task: &&HeldTask| of_backup.contains(&(task.allocation, task.rank));
         for (step, command) in steps.into_iter().enumerate() {
             if step == 1 {
-                let shown = review(&state)
-                    .nodes
-                    .into_iter()
-                    .find(|shown| shown.name == name)
-                    .ok_or("it is not in the review")?;
+                // One that is down and confirmed is clear before it has come back.
+                let Some(shown) = review(&state).nodes.into_iter().find(|shown| shown.name == name) else { continue };
                 let kept: BTreeSet<_> = tasks.iter().filter(is_here).map(|task| task.job).collect();
                 if shown.is_back && !kept.is_subset(&shown.kept) {
                     return Err(format!("{name}: {kept:?} run on, the review says {:?}", shown.kept));
@@ -205,12 +220,37 @@ fn restores(seed: u64) -> Result<[usize; 3], String> {
             }
             decide(&mut state, now_ms, command).map_err(|reject| format!("{name}: {reject}"))?;
             state.check().map_err(|broken| format!("{name}, step {step}: {broken}"))?;
+            is_held_back(&state)?;
         }
         counts[0] += tasks.iter().filter(is_here).count();
         counts[2] += tasks.iter().filter(|task| !is_here(task)).count();
-        if state.nodes[&node].notes.restored.is_some() {
-            return Err(format!("node {name} is back and confirmed, and still not clear"));
+        if state.nodes[&node].notes.restored.as_ref().is_some_and(|restored| !restored.settled) {
+            return Err(format!("node {name} is back and confirmed, and still not settled"));
         }
+    }
+    // What the backup does not know is stopped, and its agents say so.
+    let leaving: Vec<(NodeId, Vec<HeldTask>)> = state
+        .nodes
+        .values()
+        .filter_map(|node| Some((node.id, node.notes.restored.as_ref()?.held.clone().unwrap_or_default())))
+        .collect();
+    for (node, tasks) in leaving {
+        let stopped = |task: HeldTask| TaskReport {
+            allocation: task.allocation,
+            rank: task.rank,
+            state: TaskState::Stopped,
+            ended_ms: None,
+            checkpoint: None,
+            clean_up: CleanUp::default(),
+        };
+        let reports = tasks.into_iter().map(stopped).collect();
+        let epoch = state.nodes[&node].epoch;
+        decide(&mut state, now_ms, Command::ReportTasks { node, epoch, reports })
+            .map_err(|reject| reject.to_string())?;
+        is_held_back(&state)?;
+    }
+    if let Some(node) = state.nodes.values().find(|node| node.notes.restored.is_some()) {
+        return Err(format!("node {} is not clear, though all is over: {:?}", node.spec.name, node.notes.restored));
     }
     // What is live now ran before and runs still, on agents that have said so.
     let held: BTreeSet<_> = there.values().flatten().map(|task| (task.allocation, task.rank)).collect();

@@ -5,7 +5,7 @@
 //! (law 2). A preempted attempt, and one that somebody wants queued again, leads back to the queue with its place there, whatever its
 //! tasks exit with, and uses up no retry; only what ended by itself before the stop reached it is over.
 
-use super::{claims, clean_ups, growth, level, restoration, run_times, starts};
+use super::{claims, clean_ups, growth, level, run_times, starts};
 use crate::bounds::{START_FAULTS_FORGIVEN_AFTER_MS, START_FAULTS_PER_JOB_MAX};
 use crate::draft::Draft;
 use crate::routing::{Router, models_of};
@@ -408,7 +408,6 @@ fn requeue(draft: &mut Draft<'_>, id: JobId, reason: String) {
 /// Every task of `node` that is not over yet is dead by its shim's deadline, or by a reboot.
 pub(super) fn fence_tasks(draft: &mut Draft<'_>, node: NodeId) {
     lose_tasks(draft, node, |_, _| false);
-    restoration::nothing_is_left(draft, node);
 }
 
 /// Every task of `node` is gone, but for those that are still there; nobody says any more how they ended.

@@ -4,7 +4,7 @@
 //! it started can run any more (its host was booted since, the new agent has cleared that host, or every grace has passed), and
 //! under a new epoch; who is turned away is noted on the node. Cards that somebody still holds never change under them.
 
-use super::{attempts, isolation, level, machines, nodes, pools, restoration, withholding};
+use super::{attempts, clearance, isolation, level, machines, nodes, pools, withholding};
 use crate::bounds::{CELLS_MAX, NODES_MAX, REROUTE_MAX, RIVAL_EVERY_MS};
 use crate::draft::Draft;
 use crate::index::CellIndex;
@@ -52,7 +52,7 @@ pub(super) fn join(
     if known.is_none_or(|known| **known != node) {
         adopt_waiting(draft, &node, known.map(AsRef::as_ref));
         draft.put(Object::Node(node));
-        restoration::clear(draft);
+        clearance::clear(draft);
     }
     let stream = usage_stream(draft, id, claimed_usage);
     Ok(Done::Joined { node: id, epoch, usage_incarnation: stream.incarnation, usage_mark: stream.mark })

@@ -4,7 +4,7 @@
 //! every task of the older epoch is marked so in the same step; only a node that is silent is fenced; a node that was taken out of
 //! the fleet is remembered, so that it does not come back to work by itself.
 
-use super::{attempts, level, restoration, windows};
+use super::{attempts, clearance, level, windows};
 use crate::bounds::{
     DRAIN_REASON_BYTES_MAX, DRAINED_BY_MAX, REMOVED_NODE_HORIZON_MS, REMOVED_NODES_MAX, RIVAL_HORIZON_MS, SWEEP_MAX,
 };
@@ -108,7 +108,7 @@ pub(super) fn remove(draft: &mut Draft<'_>, id: NodeId) -> Result<Done, Reject> 
     draft.delete(Key::Node(id));
     windows::leave(draft, id, true);
     remember_removed(draft, &node.spec.name);
-    restoration::clear(draft);
+    clearance::clear(draft);
     if draft.state.usage_streams.contains_key(&id) {
         draft.delete(Key::UsageStream(id));
     }
@@ -174,7 +174,8 @@ pub(super) fn fence(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch) -> Result<D
     }
     draft.put(Object::Node(Node { health: NodeHealth::Down, epoch: node.epoch.next(), ..node.clone() }));
     attempts::fence_tasks(draft, id);
-    restoration::clear(draft);
+    clearance::nothing_is_left(draft, id);
+    clearance::clear(draft);
     Ok(Done::Ok)
 }
 

@@ -4,18 +4,17 @@
 //! started on a node before an operator has confirmed it and its agent has said what it runs; what an agent no longer runs is not started again; nothing is
 //! bound anywhere before all nodes are clear, since a job of the backup may run under another attempt on any of them (law 6).
 
+use super::clearance::clear;
 use super::{attempts, level, machines, nodes};
 use crate::bounds::HELD_TASKS_MAX;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::restoration::Restoration;
-use crate::task_report::TaskReport;
 use muster_model::identity::{Machine, MachineStanding};
 use muster_model::ids::{AllocationId, Epoch, NodeId, Rank};
 use muster_model::object::Key;
-use muster_model::task::CleanUp;
-use muster_model::{Cell, HeldTask, Node, NodeHealth, NodeNotes, Object, Principal, Restored};
+use muster_model::{Cell, HeldTask, Node, NodeNotes, Object, Principal, Restored};
 use std::collections::BTreeSet;
 
 /// Ids that may have been given out between the backup and the loss: no fleet gives out so many between two backups. Tenants get fewer, since
@@ -155,49 +154,5 @@ fn settle(draft: &mut Draft<'_>, id: NodeId) {
     if let Some(node) = draft.node_mut(id) {
         let unknown = held.into_iter().filter(|task| !state.allocations.contains_key(&task.allocation)).collect();
         node.notes.restored = Some(Box::new(Restored { confirmed: true, held: Some(unknown), settled: true }));
-    }
-}
-
-/// Tasks were reported: those that are over, with nothing of them left on their devices, run there no longer.
-pub(super) fn reported(draft: &mut Draft<'_>, id: NodeId, reports: &[TaskReport]) {
-    let is_over = |task: &HeldTask| {
-        let of_it = |report: &&TaskReport| (report.allocation, report.rank) == (task.allocation, task.rank);
-        reports.iter().find(of_it).is_some_and(|it| it.state.is_over() && it.clean_up != CleanUp::UnderWay)
-    };
-    let held = draft.node(id).and_then(|node| node.notes.restored.as_ref()?.held.as_ref());
-    if !held.is_some_and(|held| held.iter().any(is_over)) {
-        return;
-    }
-    if let Some(held) = draft.node_mut(id).and_then(|node| node.notes.restored.as_mut()?.held.as_mut()) {
-        held.retain(|task| !is_over(task));
-    }
-    clear(draft);
-}
-
-/// Nothing of what ran on the node before is left: it was fenced, or has booted since.
-pub(super) fn nothing_is_left(draft: &mut Draft<'_>, id: NodeId) {
-    let held = draft.node(id).and_then(|node| node.notes.restored.as_ref()?.held.as_ref());
-    if held.is_some_and(|held| !held.is_empty())
-        && let Some(held) = draft.node_mut(id).and_then(|node| node.notes.restored.as_mut()?.held.as_mut())
-    {
-        held.clear();
-    }
-}
-
-/// Once all nodes are clear, but for those that are down and hence run nothing, they are nodes like others.
-pub(super) fn clear(draft: &mut Draft<'_>) {
-    let state = draft.state;
-    let notes = |node: &Node| node.notes.restored.clone().map(|restored| (node.health, restored));
-    let open: Vec<_> =
-        state.index().restored.iter().filter_map(|id| Some((*id, draft.node(*id).and_then(notes)?))).collect();
-    if open.iter().any(|(_, (health, restored))| *health != NodeHealth::Down && !restored.is_clear()) {
-        return;
-    }
-    for (id, (_, restored)) in open {
-        if restored.confirmed
-            && let Some(node) = draft.node_mut(id)
-        {
-            node.notes.restored = None;
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! What agents saw of tasks.
 
-use super::{attempts, checkpoints, clean_ups, nodes, restoration};
+use super::{attempts, checkpoints, clean_ups, clearance, nodes};
 use crate::bounds::REPORTS_PER_COMMAND_MAX;
 use crate::draft::Draft;
 use crate::outcome::Done;
@@ -37,6 +37,6 @@ pub(super) fn report(
     for allocation in touched {
         attempts::settle(draft, allocation);
     }
-    restoration::reported(draft, node, reports);
+    clearance::reported(draft, node, reports);
     Ok(Done::Ok)
 }
