@@ -124,6 +124,6 @@ pub const SHARED_PORT_RANGE: u64 = 2_000;
 /// The state's time is set back only when it is ahead by at least this: leaders' clocks differ by less.
 pub const CLOCK_AHEAD_MS_MIN: u64 = 60_000;
 /// Tasks that the agent of a node of a backup says it runs: more than a host with 16 cards of 7 slices has, with those that have yet to be reported.
-pub const HELD_TASKS_MAX: usize = 4_096;
+pub const HELD_TASKS_MAX: usize = muster_model::bounds::REPORTS_PER_MESSAGE_MAX;
 /// Objects whose times one command corrects, so that no entry is large.
 pub const CLOCK_RESET_MAX: usize = 5_000;

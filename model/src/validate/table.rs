@@ -239,6 +239,7 @@ const SHARDS: &[Row] = &[
 /// Node agents.
 const AGENTS: &[Row] = &[
     ("Hello", "version", TEXT),
+    ("HeldTasks", "tasks", list(REPORTS_PER_MESSAGE_MAX)),
     ("NodeSpec", "name", NAME),
     ("NodeSpec", "address", TEXT),
     ("NodeSpec", "cell", NAME),
@@ -305,6 +306,7 @@ const ACCESS: &[Row] = &[
     ("PinnedKey", "name", text(SUBJECT_BYTES_MAX)),
     ("PinnedKey", "key_sha256", text(HASH_BYTES)),
     ("PinRequest", "keys", list(PINS_MAX)),
+    ("ConfirmRequest", "names", Bound::Texts { items_max: PINS_MAX, bytes_max: SUBJECT_BYTES_MAX }),
     ("SuspendRequest", "name", text(SUBJECT_BYTES_MAX)),
     ("SuspendRequest", "reason", TEXT),
     ("ResumeRequest", "name", text(SUBJECT_BYTES_MAX)),
