@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 /// How far clocks that are kept well differ from the right time, in milliseconds.
 pub const KEPT_CLOCK_MS_MAX: u64 = 400;
 /// How far a clock that is wrong jumps.
-const WRONG_CLOCK_MS_MAX: u64 = 60 * 86_400_000;
+const WRONG_CLOCK_MS_MAX: u64 = 730 * 86_400_000;
 
 /// What can be crashed and started, and by which names.
 pub trait Fleet {

@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Blocks of the three guides that may stay without a run: what needs several hosts, or builds the workspace.
-const NOT_RUN_MAX: usize = 8;
+const NOT_RUN_MAX: usize = 10;
 /// How long a command that follows something is followed.
 const FOLLOWED: Duration = Duration::from_secs(3);
 /// What the guides submit beside programs that every machine has.

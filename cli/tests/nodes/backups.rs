@@ -2,9 +2,10 @@
 
 use crate::site::Site;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Says that it was started, and runs until `$SHARED/end-NAME` is there.
-const RUNS: &str = r#"echo $$ >> "$SHARED/$NAME"; until [ -e "$SHARED/end-$NAME" ]; do sleep 0.1; done"#;
+const RUNS: &str = r#"echo started >> "$SHARED/$NAME"; until [ -e "$SHARED/end-$NAME" ]; do echo >> "$SHARED/$NAME.beats"; sleep 0.1; done"#;
 
 fn submit(site: &Site, name: &str) -> String {
     let variables = [format!("SHARED={}", site.path("").display()), format!("NAME={name}")];
@@ -29,7 +30,7 @@ fn id(text: &str) -> Value {
 fn a_restored_cluster_stops_and_starts_nothing_before_an_operator_confirms_it() {
     let mut site = Site::start();
     std::fs::write(site.path("node.yaml"), "name: n1\nmodel: h100\ngpus: 4\n").expect("a file");
-    let _agent = site.agent("agent", &["--data", "data", "--spec", "node.yaml"]);
+    let _agent = site.agent("agent", &["--data", "data", "--spec", "node.yaml", "--usage-period", "1s"]);
     let (stays, ends) = (submit(&site, "stays"), submit(&site, "ends"));
     site.until_job(&stays, "running");
     site.until_job(&ends, "running");
@@ -38,6 +39,9 @@ fn a_restored_cluster_stops_and_starts_nothing_before_an_operator_confirms_it() 
     // What comes after the backup.
     end(&site, "ends");
     site.until_job(&ends, "completed");
+    // An agent that still knew the task would tell its end again.
+    let folder = site.path("data/n1/tasks/2.0");
+    site.until("the agent to forget the task", || (!folder.exists()).then_some(()));
     let later = submit(&site, "later");
     site.until_job(&later, "running");
 
@@ -63,13 +67,16 @@ fn a_restored_cluster_stops_and_starts_nothing_before_an_operator_confirms_it() 
     assert!(why.contains("muster machine confirm"), "{why}");
     let counts = |site: &Site| ["stays", "ends", "later", "new"].map(|name| starts(site, name));
     assert_eq!(counts(&site), [1, 1, 1, 0], "nothing was started");
-    let pid = std::fs::read_to_string(site.path("later")).expect("a pid");
-    let runs =
-        || std::fs::read_to_string(format!("/proc/{}/cmdline", pid.trim())).is_ok_and(|line| line.contains("end-"));
-    assert!(runs(), "nothing was stopped");
+    let runs = |name: &str| {
+        let beats = || std::fs::metadata(site.path(&format!("{name}.beats"))).map_or(0, |file| file.len());
+        let before = beats();
+        std::thread::sleep(Duration::from_secs(2));
+        beats() > before
+    };
+    assert!(runs("stays") && runs("later"), "nothing was stopped");
 
     site.said(&["machine", "confirm", "--all"]);
-    site.until("the unknown task to be stopped", || (!runs()).then_some(()));
+    site.until("the unknown task to be stopped", || (!runs("later")).then_some(()));
     site.until_job(&pending, "running");
     let ends_again = site.until_job(&ends, "completed");
     assert_eq!(ends_again["attempt"], 2, "nobody knows how its first attempt ended: {ends_again:#}");

@@ -127,7 +127,7 @@ messages! {
     ClearGpuRequest PlanMovesRequest ListMovesRequest RaftStatusRequest AddLearnerRequest PromoteRequest RemoveRequest BootstrapRequest ResetClockRequest
     CopyStateRequest CopyHistoryRequest IdentifyRequest AgentMessage AcquireRequest RenewRequest ReleaseRequest WatchRequest ProposeRequest WhoAmIRequest
     LogoutRequest ListSessionsRequest CreateTokenRequest ListTokensRequest RevokeRequest GrantRequest ListGrantsRequest RevokeGrantRequest SecureRequest
-    LoginRequest LoginSettingsRequest AuditQueryRequest DenialsRequest EnrollRequest RenewMachineRequest ListMachinesRequest CreateJoinTokenRequest
+    LoginRequest LoginSettingsRequest AuditQueryRequest DenialsRequest EnrollRequest RenewMachineRequest ConfirmRequest ListMachinesRequest CreateJoinTokenRequest
     ListJoinTokensRequest RevokeJoinTokenRequest PinRequest SuspendRequest ResumeRequest RemoveMachineRequest SetEnrolmentRequest PutSecretRequest
     DeleteSecretRequest ListSecretsRequest
 }
