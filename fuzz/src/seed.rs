@@ -3,12 +3,12 @@
 //! What must stay true: what is written is the same every time, but for certificates, whose keys are drawn: those are written once.
 
 use crate::targets::images::archive_of;
-use crate::targets::stored::{object_bytes, sealed};
+use crate::targets::stored::{object_bytes, parted, sealed};
 use muster_agent::task_folder::record::LaunchRecord;
 use muster_cli::audit_export::{Outgoing, json_lines};
 use muster_control_core::{Command, audit_link};
 use muster_control_server::consensus::fuzzing::FORM;
-use muster_control_server::fuzzing::{Credential, credential_texts, page_token};
+use muster_control_server::fuzzing::{Credential, backup_parts, credential_texts, page_token};
 use muster_enrolment::JoinFile;
 use muster_gpu_double::Fleet;
 use muster_model::allocation::Allocation;
@@ -269,7 +269,13 @@ fn stored(corpus: &Corpus<'_>) -> Result<()> {
     corpus.put("stored-commands", "none", &[0])?;
     corpus.put("stored-refusal", "good", &postcard_of(&record(1, &[0; 32])))?;
     corpus.put("stored-refusal", "cut", &postcard_of(&record(1, &[0; 32]))[..20])?;
-    corpus.put("stored-refusal", "last-number", &postcard_of(&record(u64::MAX, &[0; 32])))
+    corpus.put("stored-refusal", "last-number", &postcard_of(&record(u64::MAX, &[0; 32])))?;
+    let mut parts = backup_parts();
+    corpus.put("backup", "good", &parted(&parts))?;
+    corpus.put("backup", "without-an-end", &parted(&parts[..2]))?;
+    parts.remove(1);
+    corpus.put("backup", "without-a-frame", &parted(&parts))?;
+    corpus.put("backup", "nothing", &parted(&[]))
 }
 
 /// What control nodes send each other, as tuples of the fields: the types are the crate's own.

@@ -206,13 +206,17 @@ impl ReviewView {
             [] => String::new(),
             shards => format!("shards: {}\n", shards.join(", ")),
         };
+        let grants = match self.grants {
+            0 => String::new(),
+            grants => format!(
+                "Grants that were revoked after the backup are there again: look through all {grants} (`muster grant list`).\n"
+            ),
+        };
         let end = match self.dry_run {
             true => format!(
-                "{shards}Grants that were revoked after the backup are there again: look through all {} (`muster grant list`).\n\
-                 Suspend what does not belong to the fleet (`muster machine suspend`), then `muster machine confirm --all`.",
-                self.grants
+                "{shards}{grants}Suspend what does not belong to the fleet (`muster machine suspend`), then `muster machine confirm --all`."
             ),
-            false => format!("{shards}confirmed; a node that is not back yet is clear when its agent connects"),
+            false => format!("{shards}confirmed; nodes take work when all are back and what is stopped has ended"),
         };
         vec![columns.block(), Block::Text(end)]
     }

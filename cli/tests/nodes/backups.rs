@@ -88,6 +88,9 @@ fn a_restored_cluster_stops_and_starts_nothing_before_an_operator_confirms_it() 
     assert_eq!(site.nodes()[0]["state"], "ready");
     let said = site.said(&["machine", "confirm", "--dry-run"]);
     assert!(said.contains("nothing waits to be confirmed"), "{said}");
+    site.add_control("2");
+    let members = site.json(&["raft", "status"]);
+    assert_eq!(members.as_array().map(Vec::len), Some(2), "{members:#}");
 }
 
 #[test]

@@ -81,6 +81,18 @@ impl Site {
         self.until("a leader", || self.muster(&["nodes"]).status.success().then_some(()));
     }
 
+    /// Another control node joins, and votes.
+    pub(crate) fn add_control(&mut self, id: &str) {
+        let (data, listen) = (format!("control-{id}"), format!("127.0.0.1:{}", free_port().expect("a free port")));
+        let words = ["control", "--id", id, "--data", &data, "--listen", &listen];
+        let control = self.spawn(&data, &words);
+        self.roles.push(control);
+        self.until("the control node to be added", || {
+            self.muster(&["raft", "add", id, &listen]).status.success().then_some(())
+        });
+        self.said(&["raft", "promote", id]);
+    }
+
     /// Where the control node serves.
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint

@@ -3,6 +3,7 @@
 //! What must stay true: a function here calls one parser, and decides nothing.
 
 use crate::api::credential_text;
+use crate::backup;
 use crate::login::{Login, LoginConfig};
 use crate::services::paging;
 use muster_model::identity::CredentialKind;
@@ -57,4 +58,16 @@ pub async fn login(
 ) -> Option<(String, Vec<String>)> {
     let proved = Login::new(host, config).prove(token, nonce, now_ms).await.ok()?;
     Some((proved.user, proved.groups))
+}
+
+/// The file of a backup of these parts, with the checksums that it should have.
+#[must_use]
+pub fn backup_file(parts: &[&[u8]]) -> Vec<u8> {
+    backup::file_of(parts)
+}
+
+/// The parts of a small backup.
+#[must_use]
+pub fn backup_parts() -> Vec<Vec<u8>> {
+    backup::example_parts()
 }

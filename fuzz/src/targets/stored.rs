@@ -7,9 +7,11 @@ use super::{headed, postcard_again};
 use crate::target::{Target, reached};
 use muster_control_core::authz::Asks;
 use muster_control_core::{Command, audit_link};
+use muster_control_server::backup::Reader;
 use muster_control_server::consensus::fuzzing::{FORM, KINDS};
 use muster_control_server::copied;
 use muster_control_server::event_export::Export;
+use muster_control_server::fuzzing::backup_file;
 use muster_model::{AuditRecord, Object, Revision, Selector};
 use muster_proto::v1;
 use muster_proto::v1::copied_change::Change as Copied;
@@ -51,6 +53,13 @@ pub const TARGETS: &[Target] = &[
         words: &["append\n", "vote\n", "forward\n", "snapshot-frame\n", "log-entry\n", "\x09", "\x04"],
         reaches: &["append", "heartbeat", "vote", "pre-vote", "forward", "identify", "snapshot-frame"],
         run: peer_message,
+    },
+    Target {
+        name: "backup",
+        what: "the file of a backup: its parts, each after its length in two bytes",
+        words: &["\x00\x01", "\x01", "MUSTERBK", "\x050.1.0"],
+        reaches: &["backup"],
+        run: backup,
     },
     Target {
         name: "event-export",
@@ -109,6 +118,30 @@ fn peer_message(bytes: &[u8]) {
     let Some(newest) = read(&sealed(content)) else { return };
     reached(kind);
     assert_eq!(read(&newest).as_ref(), Some(&newest), "a {name} is written otherwise than it was read");
+}
+
+/// Parts, each after its length.
+#[must_use]
+pub fn parted(parts: &[Vec<u8>]) -> Vec<u8> {
+    let part = |part: &Vec<u8>| [&(part.len() as u16).to_be_bytes(), part.as_slice()].concat();
+    parts.iter().flat_map(part).collect()
+}
+
+/// Checksums of parts and of the whole are put right.
+fn backup(bytes: &[u8]) {
+    let verify = |bytes: &[u8]| Reader::open(bytes).and_then(Reader::verify);
+    let _ = verify(bytes);
+    let (mut parts, mut rest) = (Vec::new(), bytes);
+    while let Some((length, content)) = rest.split_first_chunk::<2>() {
+        let (part, after) = content.split_at(usize::from(u16::from_be_bytes(*length)).min(content.len()));
+        parts.push(part);
+        rest = after;
+    }
+    let file = backup_file(&parts);
+    let Ok((head, summary)) = verify(&file) else { return };
+    reached("backup");
+    assert_eq!(summary.bytes, file.len() as u64, "{head:?}");
+    assert!(verify(&file[..file.len() - 1]).is_err(), "it was cut");
 }
 
 /// The parts of one call. Checksums of objects are put right.

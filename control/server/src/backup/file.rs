@@ -134,6 +134,33 @@ fn part(bytes: &[u8]) -> Vec<u8> {
     part
 }
 
+/// The file of these parts, whatever they hold.
+pub(crate) fn file_of(parts: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(parts.iter().flat_map(|bytes| part(bytes)));
+    let hash = Sha256::digest(&bytes);
+    bytes.extend(part(&hash));
+    bytes
+}
+
+/// The parts of a small backup.
+pub(crate) fn example_parts() -> Vec<Vec<u8>> {
+    let head = Head {
+        cluster: 7,
+        incarnation: 1,
+        feature_level: 6,
+        term: 3,
+        revision: 40,
+        state_ms: 1_000,
+        made_ms: 2_000,
+        made_by: 1,
+        version: "0.1.0".to_owned(),
+        members: vec![(1, "127.0.0.1:7400".to_owned())],
+    };
+    let pairs = vec![(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())];
+    vec![encoded(&(FORM, head)), encoded(&Frame::Pairs { space: 0, pairs }), encoded(&Frame::End { pairs: 2 })]
+}
+
 /// Reads a file from its beginning.
 pub struct Reader<R> {
     from: R,
@@ -261,18 +288,8 @@ mod tests {
     use super::*;
 
     fn head() -> Head {
-        Head {
-            cluster: 7,
-            incarnation: 1,
-            feature_level: 6,
-            term: 3,
-            revision: 40,
-            state_ms: 1_000,
-            made_ms: 2_000,
-            made_by: 1,
-            version: "0.1.0".to_owned(),
-            members: vec![(1, "127.0.0.1:7400".to_owned())],
-        }
+        let parts = example_parts();
+        postcard::from_bytes::<(u32, Head)>(&parts[0]).expect("a head").1
     }
 
     fn written() -> Vec<u8> {
@@ -283,6 +300,8 @@ mod tests {
         bytes.extend(writer.frame(&Frame::End { pairs: 2 }));
         bytes.extend(writer.end().expect("the end"));
         assert!(writer.end().is_none() && writer.head().is_none());
+        let parts = example_parts();
+        assert_eq!(bytes, file_of(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>()));
         bytes
     }
 

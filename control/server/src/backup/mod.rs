@@ -8,6 +8,7 @@ mod file;
 mod restore;
 
 pub use file::{BackupError, Head, Reader, Summary};
+pub(crate) use file::{example_parts, file_of};
 pub use restore::{RestoreError, Restored, Target, restore};
 
 use crate::consensus::restored::About;
