@@ -2,7 +2,7 @@
 
 use crate::bench::{command, key, lines, shim, spec};
 use crate::cards::gpus;
-use crate::control::{Cluster, ControlNode};
+use crate::control::{Cluster, ClusterState, ControlNode};
 use muster_agent::exec::process::{ProcessConfig, ProcessExecutor};
 use muster_agent::gpu::GpuBackend;
 use muster_agent::gpu::sim::SimGpus;
@@ -824,7 +824,45 @@ async fn an_agent_of_an_earlier_version_keeps_its_cluster() {
     assert_eq!(agent.status().session, None, "this is not the cluster of that stamp");
     agent.stop().await.expect("it had not failed");
     host.tasks.abort_all();
-    fleet.cluster.with(|state| state.cluster = own + 1);
+    // A cluster that is as old has kept the number as the one of its history.
+    fleet.cluster.with(|state| (state.cluster, state.incarnation) = (own + 1, own + 1));
     let (_agent, _host) = fleet.agent().await;
     fleet.cluster.until("a session", |heard| !heard.hellos.is_empty()).await;
+}
+
+#[tokio::test]
+async fn an_agent_says_what_it_runs_to_a_history_it_has_not_served_and_refuses_an_earlier_one() {
+    let fleet = Fleet::new().await;
+    fleet.cluster.with(|state| state.joined_at = 1);
+    let (agent, host) = fleet.agent().await;
+    fleet.cluster.desire(&[(spec(1, 0, "sleep 1000"), false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    let again = async |agent: Agent, host: Host, incarnation: u64| {
+        drop(agent);
+        host.tasks.abort_all();
+        fleet.cluster.with(|state| {
+            state.incarnation = incarnation;
+            state.hellos.clear();
+            state.reports.clear();
+        });
+        fleet.cluster.desire(&[(spec(1, 0, "sleep 1000"), false)]);
+        fleet.agent().await
+    };
+    let held = |heard: &ClusterState| heard.hellos[0].held.clone();
+    // Of the same history it has nothing to say.
+    let (agent, host) = again(agent, host, 1).await;
+    fleet.cluster.until("a session", |heard| !heard.hellos.is_empty()).await;
+    assert_eq!(fleet.cluster.with(|heard| held(heard)), None);
+    let (agent, host) = again(agent, host, 5).await;
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    let tasks = fleet.cluster.with(|heard| held(heard)).expect("it is a new history").tasks;
+    assert_eq!(tasks, [v1::HeldTask { allocation: 1, rank: 0, job: 1, node_epoch: 1 }]);
+    let (agent, _host) = again(agent, host, 4).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(
+        (agent.status().session, agent.status().live_tasks),
+        (None, 1),
+        "nothing of an earlier history is heard"
+    );
+    assert!(fleet.cluster.with(|heard| heard.hellos.is_empty()));
 }

@@ -74,6 +74,8 @@ pub(crate) struct ClusterState {
     pub(crate) clean_ups: BTreeMap<TaskKey, Vec<CleanUp>>,
     /// The revision of a join; 0 as a control node of an earlier version.
     pub(crate) joined_at: u64,
+    /// The history of the cluster.
+    pub(crate) incarnation: u64,
     pub(crate) usage_incarnation: u64,
     pub(crate) usage_mark: u64,
     /// GPU-unit milliseconds by allocation.
@@ -96,6 +98,7 @@ impl Cluster {
         let state = ClusterState {
             cluster: new_cluster(),
             epoch: 1,
+            incarnation: 1,
             heartbeat_ms: 50,
             usage_incarnation: 1,
             ..ClusterState::default()
@@ -114,7 +117,7 @@ impl Cluster {
     pub(crate) fn desire(&self, tasks: &[(TaskSpec, bool)]) {
         let desired = self.with(|state| {
             let revision = state.desired.stamp.as_ref().map_or(1, |stamp| stamp.revision + 1);
-            let stamp = v1::Stamp { incarnation: 1, revision, node_epoch: state.epoch };
+            let stamp = v1::Stamp { incarnation: state.incarnation, revision, node_epoch: state.epoch };
             let tasks = tasks.iter().map(|(spec, stop)| to_wire(spec, *stop)).collect();
             let (cleared_gpus, spared) = (state.cleared.clone(), state.spared.clone());
             state.desired = v1::Desired {
@@ -238,8 +241,8 @@ struct Node {
 #[tonic::async_trait]
 impl v1::agents_server::Agents for Node {
     async fn identify(&self, _: Request<v1::IdentifyRequest>) -> Result<Response<v1::IdentifyReply>, Status> {
-        let cluster = self.cluster.with(|state| state.cluster);
-        Ok(Response::new(v1::IdentifyReply { cluster, incarnation: 1 }))
+        let (cluster, incarnation) = self.cluster.with(|state| (state.cluster, state.incarnation));
+        Ok(Response::new(v1::IdentifyReply { cluster, incarnation }))
     }
 
     type SessionStream = BoxStream<'static, Result<v1::ControlMessage, Status>>;
@@ -267,7 +270,7 @@ impl v1::agents_server::Agents for Node {
                 let welcome = v1::Welcome {
                     node: 7,
                     node_epoch: state.epoch,
-                    cluster_incarnation: 1,
+                    cluster_incarnation: state.incarnation,
                     usage_incarnation: state.usage_incarnation,
                     usage_mark: state.usage_mark,
                     heartbeat_ms: state.heartbeat_ms,
