@@ -4,6 +4,7 @@
 //! forgotten what it told them; and once an operator has confirmed all machines, everything that the backup knows and everything that is submitted then ends.
 
 use super::client::{ANSWER_MAX, Client};
+use super::enroller;
 use super::servers::{CLIENTS, NODES, SHARDS, Servers, VOTERS};
 use crate::nemesis::{Fleet, Rage, rage};
 use crate::{Outcome, laws};
@@ -71,21 +72,31 @@ async fn act(world: &SimWorld, servers: &Servers, clients: &[Client], chance: &C
     disturb_agents(servers, chance).await;
     // Some runs find the tasks fenced already.
     sleep(Duration::from_millis(chance.between(10, if chance.between(0, 3) == 0 { 60_000 } else { 6_000 }))).await;
+    // The clock of the only control node is the cluster's time: an operator sets it right first.
+    world.skew_wall(VOTERS[0].1, 0);
     servers.restore(&backup).await?;
     world.note(format_args!("restored"));
     let by = Instant::now() + HEALING_MAX;
-    let confirming = confirm(servers, &clients[1], chance, by);
-    tokio::join!(confirming, disturb_agents(servers, chance)).0?;
-    // What is submitted now is kept.
-    let end = Instant::now() + Duration::from_secs(5);
-    clients[2].submit_until(servers, end, by).await;
-    while Instant::now() < by {
-        match servers.unrest_after_restore() {
-            None => return Ok(()),
-            Some(_) => sleep(LOOK_AGAIN).await,
+    let healing = async {
+        let confirming = confirm(servers, &clients[1], chance, by);
+        tokio::join!(confirming, disturb_agents(servers, chance)).0?;
+        // What is submitted now is kept.
+        let end = Instant::now() + Duration::from_secs(5);
+        clients[2].submit_until(servers, end, by).await;
+        while Instant::now() < by {
+            match servers.unrest_after_restore() {
+                None => return Ok(()),
+                Some(_) => sleep(LOOK_AGAIN).await,
+            }
         }
+        Err(format!("not at rest {HEALING_MAX:?} after the restore: {:?}", servers.unrest_after_restore()))
+    };
+    // Copies of keys have suspended machines, and machines that have lost their folder have keys that nobody has pinned.
+    tokio::select! {
+        biased;
+        healed = healing => healed,
+        () = enroller::operate(&clients[0], servers, Instant::now()) => Ok(()),
     }
-    Err(format!("not at rest {HEALING_MAX:?} after the restore: {:?}", servers.unrest_after_restore()))
 }
 
 /// Submissions and faults for a while.
