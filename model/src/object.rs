@@ -45,11 +45,14 @@ pub struct RequestFloor {
     pub issued_ms: u64,
 }
 
+/// The history of a cluster that was never restored.
+pub const FIRST_INCARNATION: u64 = 1;
+
 /// The counters from which ids come, and the clock that commands have reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Counts the histories of the cluster: 1 at first, one more after each restore. Only control sets it, so that of two
-    /// incarnations of one cluster the higher is the later; those of two clusters are never compared.
+    /// Numbers the histories of the cluster: [`FIRST_INCARNATION`], then the second of each restore since the Unix epoch, or one more than the last where that is
+    /// higher. Of two incarnations of one cluster the higher is the later; those of two clusters are never compared.
     pub incarnation: u64,
     /// What `plan` may do; raised once every voter knows it.
     pub feature_level: u32,

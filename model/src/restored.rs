@@ -4,6 +4,7 @@
 //! there is stopped, and nothing that has ended is started again. No node takes new work before that is so of all nodes and what the state does not know is over:
 //! a job of the backup may run on any of them.
 
+use crate::bounds::GRACE_S_MAX;
 use crate::ids::{AllocationId, Epoch, JobId, Rank};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,8 @@ pub struct HeldTask {
     pub job: JobId,
     /// The node's epoch when it was started.
     pub node_epoch: Epoch,
+    /// How long it may outlive contact with the control plane, in seconds.
+    pub disconnect_grace_s: u64,
 }
 
 impl Restored {
@@ -37,6 +40,13 @@ impl Restored {
     #[must_use]
     pub fn is_clear(&self) -> bool {
         self.settled && self.held.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// The longest time that a task of it may outlive contact, in seconds: any that a job may ask for, where its agent has not said what it runs.
+    #[must_use]
+    pub fn disconnect_grace_s(&self) -> u64 {
+        let longest = |held: &Vec<HeldTask>| held.iter().map(|task| task.disconnect_grace_s).max().unwrap_or(0);
+        self.held.as_ref().map_or(GRACE_S_MAX, longest)
     }
 
     /// What an operator should know or do, for people.

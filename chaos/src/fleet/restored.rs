@@ -133,9 +133,9 @@ async fn confirm(servers: &Servers, client: &Client, chance: &Chance, by: Instan
             1 => SHARDS.iter().map(|shard| format!("shard:{shard}")).collect(),
             _ => vec![format!("node:node-{}", chance.between(0, NODES as u64))],
         };
-        let _ = ask(servers, client, v1::ConfirmRequest { names, dry_run: false }).await;
+        let _ = ask(servers, client, v1::ConfirmRequest { names, dry_run: false, gone: false }).await;
         client.pause(3_000).await;
-        match ask(servers, client, v1::ConfirmRequest { names: Vec::new(), dry_run: true }).await {
+        match ask(servers, client, v1::ConfirmRequest { names: Vec::new(), dry_run: true, gone: false }).await {
             Some(review) if review.nodes.is_empty() && review.shards.is_empty() => return Ok(()),
             Some(review) => last = format!("{:?}, shards {:?}", review.nodes, review.shards),
             None => {}
@@ -177,7 +177,7 @@ impl Servers {
                 own.presented().map(|shown| shown.spki_sha256.0)
             }
         };
-        let target = Target { id, address: self.endpoint_of(id), key_sha256 };
+        let target = Target { id, address: self.endpoint_of(id), key_sha256, incarnation_above: 0 };
         let reader = Reader::open(std::io::Cursor::new(bytes.to_vec())).map_err(|error| error.to_string())?;
         let restoring = host.spawn({
             let host = host.clone();

@@ -61,6 +61,9 @@ pub enum Machine {
         /// All that come from the backup
         #[arg(long)]
         all: bool,
+        /// The hosts of these nodes are off for good, or were wiped: nothing runs there, and the nodes are down
+        #[arg(long, conflicts_with_all = ["all", "dry_run"], requires = "names")]
+        gone: bool,
         /// Only say what would follow
         #[arg(long)]
         dry_run: bool,

@@ -93,7 +93,8 @@ async fn restore(out: &Out, args: &RestoreBackup) -> Result<(), Failure> {
     }
     let from = opened(&args.file)?;
     let host = real::identified_host(format!("control-{}", args.id), &args.data, Duration::ZERO, None);
-    let target = Target { id: args.id, address: args.advertise.clone(), key_sha256 };
+    let (address, incarnation_above) = (args.advertise.clone(), args.incarnation_above);
+    let target = Target { id: args.id, address, key_sha256, incarnation_above };
     let restored = backup::restore(&host, &target, from).await.map_err(|error| refused(&args.file, &error))?;
     let view = RestoredView::new(args, restored);
     out.show(&view, |_| view.blocks())

@@ -62,8 +62,8 @@ pub async fn run(context: &Context, command: &Machine) -> Result<(), Failure> {
             context.client.call("resume a machine", ask).await?;
             context.out.line(&format!("{name} resumed"))
         }
-        Machine::Confirm { names, all: _, dry_run } => {
-            let request = v1::ConfirmRequest { names: names.clone(), dry_run: *dry_run };
+        Machine::Confirm { names, all: _, gone, dry_run } => {
+            let request = v1::ConfirmRequest { names: names.clone(), dry_run: *dry_run, gone: *gone };
             let ask = |channel| {
                 let request = request.clone();
                 async move { MachinesClient::new(channel).confirm(request).await }

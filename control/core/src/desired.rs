@@ -139,12 +139,14 @@ impl State {
     }
 
     /// The longest time that any task on `node` may outlive contact, in seconds; 0 when nothing runs there. Its devices may be
-    /// given away only after it.
+    /// given away only after it. Tasks that the state does not know count too, where it comes from a backup.
     #[must_use]
     pub fn disconnect_grace_s(&self, node: NodeId) -> u64 {
         let live = self.index().allocations_on(node).filter_map(|id| self.allocations.get(&id));
         let jobs = live.filter_map(|allocation| self.jobs.get(&allocation.job));
-        jobs.map(|job| job.spec.disconnect_grace_s).max().unwrap_or(0)
+        let restored = self.nodes.get(&node).and_then(|node| node.notes.restored.as_ref());
+        let unknown = restored.map(|restored| restored.disconnect_grace_s());
+        jobs.map(|job| job.spec.disconnect_grace_s).chain(unknown).max().unwrap_or(0)
     }
 
     /// Who works in an elastic gang now; none when the job is not elastic, or is being stopped.

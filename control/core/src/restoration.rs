@@ -21,6 +21,8 @@ pub enum Restoration {
         key_sha256: Option<[u8; 32]>,
         /// When the backup was made, by the state's time, in ms since the Unix epoch.
         backup_ms: u64,
+        /// The number of the new history is above this: of an earlier restore that agents have met, after which a clock went back.
+        above: u64,
     },
     /// An agent that meets the new history says what it runs.
     Held {
@@ -30,11 +32,15 @@ pub enum Restoration {
         epoch: Epoch,
         /// All of it.
         tasks: Vec<HeldTask>,
+        /// SHA-256 of the key that the agent has shown, where machines have identities. It may be newer than the one in the backup.
+        key_sha256: Option<[u8; 32]>,
     },
     /// An operator takes machines for those of the fleet.
     Confirm {
-        /// Which; empty: all.
+        /// Which; empty: all, but only where they are not gone.
         machines: BTreeSet<Principal>,
+        /// The hosts of these nodes are off, and nothing runs there.
+        gone: bool,
     },
 }
 

@@ -14,7 +14,7 @@ use kept::{Derived, Kept, Table};
 use muster_model::capacity::{Capacity, ShareRule};
 use muster_model::identity::Enrolment;
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
-use muster_model::object::{Key, Meta};
+use muster_model::object::{FIRST_INCARNATION, Key, Meta};
 use muster_model::{AccessMode, Change, Object, Pool};
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ impl State {
     #[must_use]
     pub fn new(cluster: u64) -> Self {
         State::of(Meta {
-            incarnation: 1,
+            incarnation: FIRST_INCARNATION,
             feature_level: 1,
             next_job: JobId(1),
             next_allocation: AllocationId(1),

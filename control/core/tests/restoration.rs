@@ -4,14 +4,17 @@
 mod common;
 
 use common::{Chance, Story, seeds};
-use muster_control_core::authz::{About, Ask, authorize};
+use muster_control_core::authz::{About, Ask, Shown, admits, authorize};
 use muster_control_core::restoration::review;
 use muster_control_core::task_report::TaskReport;
 use muster_control_core::{Command, Done, Entry, Reject, Restoration, State, execute};
 use muster_model::identity::{Author, CredentialKind, Enrolled, Machine, MachineRole, MachineStanding, Subject};
+use muster_model::bounds::GRACE_S_MAX;
+use muster_model::node::NodeSpec;
 use muster_model::task::CleanUp;
 use muster_model::{
-    AllocationId, AllocationState, HeldTask, Node, NodeHealth, NodeId, Object, Principal, Rank, Role, Rpc, TaskState,
+    AllocationId, AllocationState, Epoch, HeldTask, JobId, Node, NodeHealth, NodeId, Object, Place, Pool, Principal,
+    Rank, Role, Rpc, TaskState,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +33,7 @@ fn done(state: &mut State, command: Command) -> Done {
 
 /// As restoring does it: the level first, then the new history.
 fn begin(state: &mut State, now_ms: u64) {
-    let begin = Restoration::Begin { member: 1, key_sha256: Some([9; 32]), backup_ms: state.meta.now_ms };
+    let begin = Restoration::Begin { member: 1, key_sha256: Some([9; 32]), backup_ms: state.meta.now_ms, above: 0 };
     let commands = vec![Command::RaiseFeatureLevel { level: NEWEST_LEVEL }, Command::Restore(begin)];
     let executed = execute(state, &Entry { now_ms, commands });
     assert!(executed.decided.iter().all(Result::is_ok), "{:?}", executed.decided);
@@ -101,7 +104,9 @@ fn no_credential_of_the_backup_is_good_in_the_new_history() {
     };
     assert_eq!(standing(&state, &node), Some(MachineStanding::Restored));
     assert!(matches!(standing(&state, &suspended), Some(MachineStanding::Suspended { .. })), "it stays suspended");
-    assert_eq!(standing(&state, &Principal::Member(2)), None, "the other control nodes join anew");
+    let other = Principal::Member(2);
+    assert!(matches!(standing(&state, &other), Some(MachineStanding::Suspended { .. })), "the other control nodes join anew");
+    assert!(admits(&state, &other, &shown(5, NOW_MS + 9_000)).is_err(), "one of before must not pass for a new one");
     let own: &Machine = &state.machines["member:1"];
     assert_eq!((own.key_sha256, &own.standing), ([9; 32], &MachineStanding::Active));
     // A shard of the backup gets no cell, until it is confirmed.
@@ -112,7 +117,8 @@ fn no_credential_of_the_backup_is_good_in_the_new_history() {
     let denied = may(&state).expect_err("it is not confirmed").to_string();
     assert!(denied.contains("muster machine confirm"), "{denied}");
     let confirm = |machines: &[&Principal]| {
-        Command::Restore(Restoration::Confirm { machines: machines.iter().map(|machine| (*machine).clone()).collect() })
+        let machines = machines.iter().map(|machine| (*machine).clone()).collect();
+        Command::Restore(Restoration::Confirm { machines, gone: false })
     };
     let unknown: Principal = "shard:other".parse().expect("a name");
     assert!(matches!(decide(&mut state, NOW_MS, confirm(&[&unknown])), Err(Reject::NotFound { .. })));
@@ -131,10 +137,208 @@ fn no_credential_of_the_backup_is_good_in_the_new_history() {
 fn two_restores_of_one_backup_are_two_histories() {
     let mut state = State::new(7);
     state.meta.feature_level = NEWEST_LEVEL;
-    let mut again = state.clone();
+    let [mut again, mut late] = [state.clone(), state.clone()];
     begin(&mut state, 10_000_000);
     begin(&mut again, 10_060_000);
     assert!(again.meta.incarnation > state.meta.incarnation && state.meta.incarnation > 1);
+    // Made on a host whose clock is behind.
+    let begin = |above| {
+        Command::Restore(Restoration::Begin { member: 1, key_sha256: None, backup_ms: 0, above })
+    };
+    let mut refused = late.clone();
+    assert!(matches!(decide(&mut refused, NOW_MS, begin(u64::MAX)), Err(Reject::Invalid(_))));
+    done(&mut late, begin(again.meta.incarnation));
+    assert_eq!(late.meta.incarnation, again.meta.incarnation + 1);
+}
+
+fn join(state: &mut State, name: &str) -> (NodeId, Epoch) {
+    let place = Place {
+        region: "r".to_owned(),
+        zone: "z".to_owned(),
+        block: "b".to_owned(),
+        leaf: "l".to_owned(),
+        nvlink_domain: String::new(),
+    };
+    let spec = NodeSpec {
+        name: name.to_owned(),
+        address: "10.0.0.1".to_owned(),
+        place,
+        cell: "c1".to_owned(),
+        pool: Pool::standard().name,
+        gpus: Vec::new(),
+        cpu_milli: 1_000,
+        memory_mib: 1_024,
+        driver: String::new(),
+        labels: BTreeMap::new(),
+        boot_id: "b".to_owned(),
+        proofs: Vec::new(),
+    };
+    let join = Command::JoinNode { spec, usage_incarnation: None, agent: 5 };
+    match done(state, join) {
+        Done::Joined { node, epoch, .. } => (node, epoch),
+        other => panic!("joining gave {other:?}"),
+    }
+}
+
+fn unknown_task() -> HeldTask {
+    HeldTask {
+        allocation: AllocationId(77),
+        rank: Rank(0),
+        job: JobId(77),
+        node_epoch: Epoch(1),
+        disconnect_grace_s: 1_800,
+    }
+}
+
+fn holds(node: NodeId, epoch: Epoch, tasks: Vec<HeldTask>, key_sha256: Option<[u8; 32]>) -> Command {
+    Command::Restore(Restoration::Held { node, epoch, tasks, key_sha256 })
+}
+
+fn confirms(name: &str, gone: bool) -> Command {
+    Command::Restore(Restoration::Confirm { machines: BTreeSet::from([Principal::Node(name.to_owned())]), gone })
+}
+
+/// A restored fleet of these nodes.
+fn restored(names: &[&str]) -> State {
+    let mut state = State::new(7);
+    state.meta.feature_level = NEWEST_LEVEL;
+    for name in names {
+        join(&mut state, name);
+    }
+    begin(&mut state, NOW_MS);
+    state
+}
+
+#[test]
+fn an_operator_who_undrains_a_restored_node_does_not_confirm_it() {
+    let mut state = restored(&["n1"]);
+    let (node, epoch) = join(&mut state, "n1");
+    done(&mut state, holds(node, epoch, vec![unknown_task()], None));
+    for drained in [true, false] {
+        let set = Command::SetDrained { node, drained, reason: String::new(), force: false };
+        done(&mut state, set);
+    }
+    assert!(!state.nodes[&node].accepts_work(), "{:?}", state.nodes[&node].notes.restored);
+}
+
+#[test]
+fn a_node_that_joined_after_the_backup_says_what_it_runs_before_others_work() {
+    let mut state = restored(&["n1"]);
+    let (late, late_epoch) = join(&mut state, "n2");
+    let (node, epoch) = join(&mut state, "n1");
+    done(&mut state, holds(node, epoch, Vec::new(), None));
+    done(&mut state, confirms("n1", false));
+    assert!(!state.nodes[&node].accepts_work(), "what runs on n2 nobody knows");
+    done(&mut state, holds(late, late_epoch, vec![unknown_task()], None));
+    done(&mut state, confirms("n2", false));
+    assert!(!state.nodes[&node].accepts_work(), "it runs what the backup does not know");
+    report(&mut state, late, &unknown_task());
+    assert!(state.nodes[&node].accepts_work() && state.nodes[&late].accepts_work());
+    // One that comes when all others work waits by itself.
+    let (last, last_epoch) = join(&mut state, "n3");
+    done(&mut state, holds(last, last_epoch, vec![unknown_task()], None));
+    assert!(!state.nodes[&last].accepts_work() && state.nodes[&node].accepts_work());
+}
+
+/// The task has ended.
+fn report(state: &mut State, node: NodeId, task: &HeldTask) {
+    let epoch = state.nodes[&node].epoch;
+    done(state, Command::ReportTasks { node, epoch, reports: vec![stopped(task)] });
+}
+
+fn stopped(task: &HeldTask) -> TaskReport {
+    TaskReport {
+        allocation: task.allocation,
+        rank: task.rank,
+        state: TaskState::Stopped,
+        ended_ms: None,
+        checkpoint: None,
+        clean_up: CleanUp::default(),
+    }
+}
+
+#[test]
+fn a_node_is_fenced_only_when_what_nobody_knows_has_passed_its_grace() {
+    let mut state = restored(&["n1"]);
+    let node = state.index().node_ids["n1"];
+    assert_eq!(state.nodes[&node].health, NodeHealth::Silent, "it was ready, and nobody has heard of it");
+    assert_eq!(state.disconnect_grace_s(node), GRACE_S_MAX, "what it runs, it has not said");
+    let (_, epoch) = join(&mut state, "n1");
+    done(&mut state, holds(node, epoch, vec![unknown_task()], None));
+    assert_eq!(state.disconnect_grace_s(node), 1_800);
+    done(&mut state, confirms("n1", false));
+    assert_eq!(state.disconnect_grace_s(node), 1_800, "it is being stopped, and is not over");
+    report(&mut state, node, &unknown_task());
+    assert_eq!(state.disconnect_grace_s(node), 0);
+}
+
+#[test]
+fn a_node_that_was_down_in_the_backup_may_run_something_now() {
+    let mut state = State::new(7);
+    state.meta.feature_level = NEWEST_LEVEL;
+    let ((n1, epoch), (n2, _)) = (join(&mut state, "n1"), join(&mut state, "n2"));
+    done(&mut state, Command::MarkSilent { node: n1, epoch });
+    done(&mut state, Command::FenceNode { node: n1, epoch });
+    begin(&mut state, NOW_MS);
+    let (_, epoch) = join(&mut state, "n2");
+    done(&mut state, holds(n2, epoch, Vec::new(), None));
+    done(&mut state, Command::Restore(Restoration::Confirm { machines: BTreeSet::new(), gone: false }));
+    assert!(!state.nodes[&n2].accepts_work(), "n1 may have come back after the backup");
+    done(&mut state, Command::FenceNode { node: n1, epoch: state.nodes[&n1].epoch });
+    assert!(state.nodes[&n2].accepts_work());
+}
+
+#[test]
+fn a_restored_node_leaves_the_fleet_only_when_nothing_of_it_can_run() {
+    let mut state = restored(&["n1", "n2"]);
+    let (n1, n2) = (state.index().node_ids["n1"], state.index().node_ids["n2"]);
+    let removed = decide(&mut state, NOW_MS, Command::RemoveNode { node: n1 });
+    assert!(matches!(&removed, Err(Reject::InUse { why, .. }) if why.contains("--gone node:n1")), "{removed:?}");
+    let (_, epoch) = join(&mut state, "n2");
+    done(&mut state, holds(n2, epoch, Vec::new(), None));
+    done(&mut state, confirms("n2", false));
+    assert!(matches!(decide(&mut state, NOW_MS, confirms("n2", true)), Err(Reject::InUse { .. })), "it is connected");
+    assert!(!state.nodes[&n2].accepts_work());
+    let all = Command::Restore(Restoration::Confirm { machines: BTreeSet::new(), gone: true });
+    assert!(matches!(decide(&mut state, NOW_MS, all), Err(Reject::Invalid(_))), "they are named");
+    done(&mut state, confirms("n1", true));
+    assert_eq!((state.nodes[&n1].health, state.nodes[&n2].accepts_work()), (NodeHealth::Down, true));
+    done(&mut state, Command::RemoveNode { node: n1 });
+}
+
+#[test]
+fn a_machine_that_has_renewed_its_key_since_the_backup_is_confirmed_with_the_new_one() {
+    for confirmed_first in [false, true] {
+        let mut state = State::new(7);
+        state.meta.feature_level = NEWEST_LEVEL;
+        let (node, machine) = (join(&mut state, "n1").0, Principal::Node("n1".to_owned()));
+        pin(&mut state, machine.clone(), 1);
+        pin(&mut state, Principal::Shard("s1".to_owned()), 2);
+        begin(&mut state, NOW_MS + 5_000);
+        assert!(admits(&state, &machine, &shown(3, NOW_MS + 1)).is_ok(), "a newer certificate");
+        assert!(admits(&state, &machine, &shown(3, NOW_MS - 1)).is_err(), "one of before the pinned key");
+        let shard = Principal::Shard("s1".to_owned());
+        assert!(admits(&state, &shard, &shown(3, NOW_MS + 1)).is_err(), "of shards the key is pinned again by hand");
+        if confirmed_first {
+            done(&mut state, confirms("n1", false));
+            assert!(admits(&state, &machine, &shown(3, NOW_MS + 1)).is_ok(), "it has yet to come back");
+        }
+        let (_, epoch) = join(&mut state, "n1");
+        done(&mut state, holds(node, epoch, Vec::new(), Some([3; 32])));
+        if !confirmed_first {
+            assert_eq!(state.machines["node:n1"].standing, MachineStanding::Restored);
+            done(&mut state, confirms("n1", false));
+        }
+        assert_eq!(state.machines["node:n1"].standing, MachineStanding::Active);
+        assert!(admits(&state, &machine, &shown(3, NOW_MS + 1)).is_ok());
+        for (key, issued_ms) in [(1, NOW_MS), (4, NOW_MS + 20_000)] {
+            assert!(admits(&state, &machine, &shown(key, issued_ms)).is_err(), "key {key} is nobody's");
+        }
+    }
+}
+
+fn shown(key: u8, issued_ms: u64) -> Shown {
+    Shown { key_sha256: [key; 32], issued_ms }
 }
 
 /// What runs on each node: the tasks that are not over, with the epochs under which they were started as far as the state knows.
@@ -144,7 +348,9 @@ fn running(state: &State) -> BTreeMap<NodeId, Vec<HeldTask>> {
         for (rank, (task, seen)) in allocation.tasks.iter().zip(&allocation.task_states).enumerate() {
             let Some(node) = state.nodes.get(&task.node).filter(|_| !seen.is_over()) else { continue };
             let rank = Rank(rank as u32);
-            let one = HeldTask { allocation: allocation.id, rank, job: allocation.job, node_epoch: node.epoch };
+            let disconnect_grace_s = state.jobs[&allocation.job].spec.disconnect_grace_s;
+            let (job, node_epoch) = (allocation.job, node.epoch);
+            let one = HeldTask { allocation: allocation.id, rank, job, node_epoch, disconnect_grace_s };
             held.entry(task.node).or_default().push(one);
         }
     }
@@ -196,16 +402,29 @@ fn restores(seed: u64) -> Result<[usize; 3], String> {
     if let Some(open) = state.nodes.values().find(|node| node.accepts_work()) {
         return Err(format!("node {} takes work before anybody has confirmed it", open.spec.name));
     }
-    let (of_backup, there) = (live_tasks(&state), running(lost));
+    let (of_backup, mut there) = (live_tasks(&state), running(lost));
     let mut nodes: Vec<NodeId> = state.nodes.keys().copied().collect();
     let mut counts = [0; 3];
     while let Some(at) = (!nodes.is_empty()).then(|| chance.below(nodes.len() as u64) as usize) {
         let node = nodes.swap_remove(at);
         let (name, epoch) = (state.nodes[&node].spec.name.clone(), state.nodes[&node].epoch);
+        // Some hosts never come back: their tasks end by themselves, or the operator says so.
+        if chance.one_in(6) {
+            there.remove(&node);
+            let fence = Command::FenceNode { node, epoch };
+            let steps =
+                if chance.one_in(2) { vec![fence, confirms(&name, false)] } else { vec![confirms(&name, true)] };
+            for command in steps {
+                decide(&mut state, now_ms, command).map_err(|reject| format!("{name}: {reject}"))?;
+                state.check().map_err(|broken| format!("{name}, given up: {broken}"))?;
+                is_held_back(&state)?;
+            }
+            continue;
+        }
         let tasks = there.get(&node).cloned().unwrap_or_default();
-        let held = Command::Restore(Restoration::Held { node, epoch, tasks: tasks.clone() });
+        let held = Command::Restore(Restoration::Held { node, epoch, tasks: tasks.clone(), key_sha256: None });
         let confirm =
-            Command::Restore(Restoration::Confirm { machines: BTreeSet::from([Principal::Node(name.clone())]) });
+            confirms(&name, false);
         // The operator may be first, or the agent.
         let steps = if chance.one_in(2) { [held, confirm] } else { [confirm, held] };
         let is_here = |task: &&HeldTask| of_backup.contains(&(task.allocation, task.rank));
@@ -235,15 +454,7 @@ fn restores(seed: u64) -> Result<[usize; 3], String> {
         .filter_map(|node| Some((node.id, node.notes.restored.as_ref()?.held.clone().unwrap_or_default())))
         .collect();
     for (node, tasks) in leaving {
-        let stopped = |task: HeldTask| TaskReport {
-            allocation: task.allocation,
-            rank: task.rank,
-            state: TaskState::Stopped,
-            ended_ms: None,
-            checkpoint: None,
-            clean_up: CleanUp::default(),
-        };
-        let reports = tasks.into_iter().map(stopped).collect();
+        let reports = tasks.iter().map(stopped).collect();
         let epoch = state.nodes[&node].epoch;
         decide(&mut state, now_ms, Command::ReportTasks { node, epoch, reports })
             .map_err(|reject| reject.to_string())?;

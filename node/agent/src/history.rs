@@ -29,15 +29,19 @@ impl Shared {
         self.state.lock().identity.gate.highest().map(|stamp| stamp.incarnation) != Some(incarnation)
     }
 
-    /// All that runs here, or has yet to be reported, for a history that does not know it.
+    /// All that runs here, or has yet to be reported, for a history that does not know it. Nothing more is started until that one says what to run: it would
+    /// be missing from the list.
     pub(crate) fn held(&self, incarnation: u64) -> Option<v1::HeldTasks> {
         self.is_new_history(incarnation).then(|| {
+            let _acting = self.acting.lock();
+            self.state.lock().desired = None;
             let tasks = self.config.executor.observe();
             let held = tasks.iter().map(|(key, task)| HeldTask {
                 allocation: key.allocation,
                 rank: key.rank,
                 job: task.spec.job,
                 node_epoch: task.node_epoch,
+                disconnect_grace_s: task.spec.disconnect_grace_s,
             });
             v1::HeldTasks { tasks: held.map(|task| (&task).into()).collect() }
         })

@@ -72,6 +72,8 @@ impl Reconciler {
             }
             shared.outgoing.notify_one();
         }
+        // What is desired stays so until all of it is taken.
+        let _acting = shared.acting.lock();
         let (desired, observed) = {
             let state = shared.state.lock();
             let Some(desired) = state.desired.clone() else { return };

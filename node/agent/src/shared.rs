@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) cleaner: Arc<Cleaner>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) state: Mutex<State>,
+    /// Held while what is desired is carried out. Taken before `state`.
+    pub(crate) acting: Mutex<()>,
     /// Held while the meter is written: an older one must not land on a newer.
     meter_file: tokio::sync::Mutex<()>,
 }
@@ -64,7 +66,7 @@ pub(crate) struct State {
     claimed: bool,
     /// Tasks that ran without a record when the host was claimed.
     pub(crate) lost: BTreeSet<TaskKey>,
-    /// The newest desired state taken by this agent; none before its first session.
+    /// The newest desired state taken by this agent; none before its first session, and before it has heard what a restored control plane wants.
     pub(crate) desired: Option<Arc<Desired>>,
     pub(crate) leases: Leases,
     pub(crate) reports: Reports,
@@ -179,6 +181,7 @@ impl Shared {
                 proofs_told: Vec::new(),
                 failure: None,
             }),
+            acting: Mutex::new(()),
             meter_file: tokio::sync::Mutex::new(()),
         })
     }

@@ -17,14 +17,20 @@ impl From<v1::Restored> for Restored {
 }
 
 impl From<&HeldTask> for v1::HeldTask {
-    fn from(HeldTask { allocation, rank, job, node_epoch }: &HeldTask) -> Self {
-        v1::HeldTask { allocation: allocation.0, rank: rank.0, job: job.0, node_epoch: node_epoch.0 }
+    fn from(HeldTask { allocation, rank, job, node_epoch, disconnect_grace_s }: &HeldTask) -> Self {
+        v1::HeldTask {
+            allocation: allocation.0,
+            rank: rank.0,
+            job: job.0,
+            node_epoch: node_epoch.0,
+            disconnect_grace_s: *disconnect_grace_s,
+        }
     }
 }
 
 impl From<v1::HeldTask> for HeldTask {
-    fn from(v1::HeldTask { allocation, rank, job, node_epoch }: v1::HeldTask) -> Self {
+    fn from(v1::HeldTask { allocation, rank, job, node_epoch, disconnect_grace_s }: v1::HeldTask) -> Self {
         let (allocation, rank) = (AllocationId(allocation), Rank(rank));
-        HeldTask { allocation, rank, job: JobId(job), node_epoch: Epoch(node_epoch) }
+        HeldTask { allocation, rank, job: JobId(job), node_epoch: Epoch(node_epoch), disconnect_grace_s }
     }
 }

@@ -3,7 +3,8 @@
 //! What must stay true: a key that is not the pinned one proves nothing, whatever certificate goes with it; a machine that was suspended is nobody, and one
 //! without a pin is nobody where enrolment is required. The calls of consensus are the exception for control nodes: a voter that is behind does not know
 //! the newest one or its newest key yet, and must answer it all the same, or it never catches up. So a certificate that is newer than the pin is taken there.
-//! It knows those that were suspended before it fell behind. A control node that is suspended may ask for a pre-vote, which changes nothing: the answer is how it
+//! It knows those that were suspended before it fell behind. A node of a backup may have renewed its key since: a newer certificate lets it wait for its
+//! confirmation. A control node that is suspended may ask for a pre-vote, which changes nothing: the answer is how it
 //! learns that it was removed, and ends.
 
 use super::Denied;
@@ -38,6 +39,12 @@ pub fn is_pinned(state: &State, machine: &Principal, shown: &Shown, rpc: Rpc) ->
     let may_be_newer = matches!(machine, Principal::Member(_)) && is_of_consensus(rpc);
     match find(state, machine) {
         Some(known) if may_be_newer && shown.issued_ms > known.since_ms => Ok(()),
+        // It has renewed its key since the backup; with which one it is confirmed, it says when it comes back.
+        Some(Machine { standing: MachineStanding::Restored, principal: Principal::Node(_), since_ms, .. })
+            if shown.issued_ms > *since_ms =>
+        {
+            Ok(())
+        }
         // Of one that was suspended before it was enrolled no key is known; it is refused for that.
         Some(known) if known.is_active() && !known.has_key(&shown.key_sha256) => {
             Err(unauthenticated("the key of this machine is not the one that is pinned to its name: enrol it anew"))

@@ -7,7 +7,7 @@ use crate::draft::Draft;
 use crate::task_report::TaskReport;
 use muster_model::ids::NodeId;
 use muster_model::task::CleanUp;
-use muster_model::{HeldTask, Node, NodeHealth};
+use muster_model::{HeldTask, Node, NodeHealth, Restored};
 
 /// Tasks were reported: those that are over, with nothing of them left on their devices, run there no longer.
 pub(super) fn reported(draft: &mut Draft<'_>, id: NodeId, reports: &[TaskReport]) {
@@ -35,19 +35,22 @@ pub(super) fn nothing_is_left(draft: &mut Draft<'_>, id: NodeId) {
     }
 }
 
+/// Whether something that the state does not know may run on a node of the backup. Nothing does on one that is down: a restore takes every node for silent,
+/// so it was fenced since.
+pub(super) fn is_open(draft: &Draft<'_>) -> bool {
+    let is_clear = |restored: &Restored| restored.is_clear();
+    let may_run = |node: &Node| node.health != NodeHealth::Down && !node.notes.restored.as_deref().is_none_or(is_clear);
+    draft.state.index().restored.iter().filter_map(|id| draft.node(*id)).any(may_run)
+}
+
 /// Once all nodes are clear, but for those that are down and hence run nothing, they are nodes like others.
 pub(super) fn clear(draft: &mut Draft<'_>) {
-    let state = draft.state;
-    let notes = |node: &Node| node.notes.restored.clone().map(|restored| (node.health, restored));
-    let open: Vec<_> =
-        state.index().restored.iter().filter_map(|id| Some((*id, draft.node(*id).and_then(notes)?))).collect();
-    if open.iter().any(|(_, (health, restored))| *health != NodeHealth::Down && !restored.is_clear()) {
+    if is_open(draft) {
         return;
     }
-    for (id, (_, restored)) in open {
-        if restored.confirmed
-            && let Some(node) = draft.node_mut(id)
-        {
+    for id in &draft.state.index().restored {
+        let is_confirmed = draft.node(*id).and_then(|node| node.notes.restored.as_ref()).is_some_and(|it| it.confirmed);
+        if is_confirmed && let Some(node) = draft.node_mut(*id) {
             node.notes.restored = None;
         }
     }

@@ -111,10 +111,17 @@ fn not_yet(draft: &Draft<'_>, known: &Node, spec: &NodeSpec, agent: u64) -> Opti
              after a restart, wait some seconds: this agent can join when the other one is silent. Otherwise two machines have the \
              same node name: give one of them another name (`name` in its node file)"
         )),
-        NodeHealth::Silent if !tasks_are_gone(known, spec, agent) && is_held(draft, known) => Some(format!(
-            "tasks of another agent may still run on node {name} (address {address}, boot {boot_id}). This agent can join when their \
-             disconnect grace has ended and the node is down"
-        )),
+        NodeHealth::Silent if !tasks_are_gone(known, spec, agent) && is_held(draft, known) => {
+            // Of a node of a backup that may take half a day.
+            let sooner = match known.notes.restored {
+                None => String::new(),
+                Some(_) => format!(", or when an operator says that nothing of it is left (`muster machine confirm --gone node:{name}`)"),
+            };
+            Some(format!(
+                "tasks of another agent may still run on node {name} (address {address}, boot {boot_id}). This agent can join when their \
+                 disconnect grace has ended and the node is down{sooner}"
+            ))
+        }
         NodeHealth::Silent | NodeHealth::Down => None,
     }
 }
@@ -149,7 +156,9 @@ fn arrive(draft: &mut Draft<'_>, spec: &NodeSpec, agent: u64) -> Result<Node, Re
     let cell = cell_named(draft, &spec.cell)?;
     // Whoever took it out of the fleet did not mean it to take work again by itself.
     let drained = draft.state.removed_nodes.contains_key(&spec.name);
-    let mut notes = NodeNotes { agent, ..NodeNotes::default() };
+    // It may have joined before, after the backup that the others come from, and run what nobody here knows.
+    let restored = clearance::is_open(draft).then(Box::default);
+    let mut notes = NodeNotes { agent, restored, ..NodeNotes::default() };
     if drained {
         draft.delete(Key::RemovedNode(spec.name.clone()));
         notes.drain_reason =

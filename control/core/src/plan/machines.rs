@@ -222,7 +222,8 @@ pub(super) fn pinned(draft: &Draft<'_>, machine: &Principal, key_sha256: [u8; 32
     }
 }
 
-fn suspended(draft: &mut Draft<'_>, machine: Machine, reason: &str) {
+/// Nobody, from now on.
+pub(super) fn suspended(draft: &mut Draft<'_>, machine: Machine, reason: &str) {
     let standing = MachineStanding::Suspended { since_ms: draft.now_ms, reason: reason.to_owned() };
     draft.put(Object::Machine(Machine { standing, ..machine }));
 }

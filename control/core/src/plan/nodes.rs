@@ -54,10 +54,8 @@ pub(super) fn set_drained(
                 }
                 Some(_) => {}
             }
-            let NodeNotes { agent, rival, cleared_gpus, links, lacks, verdicts, replaced, .. } = node.notes.clone();
-            let kept =
-                NodeNotes { agent, rival, cleared_gpus, links, lacks, verdicts, replaced, ..NodeNotes::default() };
-            NodeNotes { drain_reason: drained_by(&by), drained_by: by, ..kept }
+            let drain_reason = drained_by(&by);
+            NodeNotes { drain_reason, drained_by: by, start_failures: Vec::new(), quarantine: None, ..node.notes.clone() }
         }
     };
     windows::leave(draft, id, false);
@@ -104,6 +102,14 @@ pub(super) fn remove(draft: &mut Draft<'_>, id: NodeId) -> Result<Done, Reject> 
             node.spec.name
         );
         return Err(Reject::InUse { what: "allocation".to_owned(), id: held.to_string(), why });
+    }
+    if node.health != NodeHealth::Down && node.notes.restored.as_ref().is_some_and(|restored| !restored.is_clear()) {
+        let why = format!(
+            "it comes from a backup, and tasks that the backup does not know may run there. If its host is off for good, say so: \
+             `muster machine confirm --gone node:{}`",
+            node.spec.name
+        );
+        return Err(Reject::InUse { what: "node".to_owned(), id: node.spec.name.clone(), why });
     }
     draft.delete(Key::Node(id));
     windows::leave(draft, id, true);

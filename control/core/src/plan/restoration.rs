@@ -11,10 +11,11 @@ use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::restoration::Restoration;
+use crate::state::State;
 use muster_model::identity::{Machine, MachineStanding};
 use muster_model::ids::{AllocationId, Epoch, NodeId, Rank};
 use muster_model::object::Key;
-use muster_model::{Cell, HeldTask, Node, NodeNotes, Object, Principal, Restored};
+use muster_model::{Cell, HeldTask, Node, NodeHealth, NodeNotes, Object, Principal, Restored};
 use std::collections::BTreeSet;
 
 /// Ids that may have been given out between the backup and the loss: no fleet gives out so many between two backups. Tenants get fewer, since
@@ -26,19 +27,27 @@ const NODES_SKIPPED: u32 = 100_000;
 const TENANTS_SKIPPED: u32 = 1_000;
 const CELLS_SKIPPED: u32 = 1_000;
 const CREDENTIALS_SKIPPED: u64 = 1_000_000;
+/// Of a history; far below it a second of the year 9999.
+const INCARNATION_MAX: u64 = 1 << 62;
+const MEMBER_OF_BEFORE: &str = "a control node of before the restore";
 
 pub(super) fn plan(draft: &mut Draft<'_>, step: &Restoration) -> Result<Done, Reject> {
     level::need(draft.state, level::RESTORATION, "restoration")?;
     match step {
-        Restoration::Begin { member, key_sha256, backup_ms: _ } => begin(draft, *member, *key_sha256),
-        Restoration::Held { node, epoch, tasks } => hold(draft, *node, *epoch, tasks),
-        Restoration::Confirm { machines } => confirm(draft, machines),
+        Restoration::Begin { member, key_sha256, backup_ms: _, above } => begin(draft, *member, *key_sha256, *above),
+        Restoration::Held { node, epoch, tasks, key_sha256 } => {
+            hold(draft, *node, *epoch, tasks)?;
+            adopt_key(draft, *node, *key_sha256);
+            Ok(Done::Ok)
+        }
+        Restoration::Confirm { machines, gone: false } => confirm(draft, machines),
+        Restoration::Confirm { machines, gone: true } => give_up(draft, machines),
     }
 }
 
-fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>) -> Result<Done, Reject> {
+fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>, above: u64) -> Result<Done, Reject> {
     let state = draft.state;
-    skip_ids(draft);
+    skip_ids(draft, above)?;
     for id in state.credentials.keys() {
         draft.delete(Key::Credential(*id));
     }
@@ -55,9 +64,9 @@ fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>) -> Re
     }
     for machine in state.machines.values() {
         match (&machine.principal, &machine.standing) {
-            // The other control nodes join anew.
-            (Principal::Member(_), _) => draft.delete(Key::Machine(machine.principal.to_string())),
             (_, MachineStanding::Suspended { .. }) => {}
+            // The other control nodes join anew. One of before that is still there must not pass for one of these.
+            (Principal::Member(_), _) => machines::suspended(draft, machine.clone(), MEMBER_OF_BEFORE),
             _ => draft.put(Object::Machine(Machine { standing: MachineStanding::Restored, ..machine.clone() })),
         }
     }
@@ -71,16 +80,21 @@ fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>) -> Re
     }
     for node in state.nodes.values() {
         let notes = NodeNotes { restored: Some(Box::default()), ..node.notes.clone() };
-        draft.put(Object::Node(Node { notes, ..Node::clone(node) }));
+        // One that was down may have come back after the backup: only what this history fences is known to run nothing.
+        draft.put(Object::Node(Node { health: NodeHealth::Silent, notes, ..Node::clone(node) }));
     }
     Ok(Done::Ok)
 }
 
-fn skip_ids(draft: &mut Draft<'_>) {
+fn skip_ids(draft: &mut Draft<'_>, above: u64) -> Result<(), Reject> {
+    if above > INCARNATION_MAX {
+        let problem = format!("is {above}");
+        return Err(Reject::field("incarnation_above", problem, format!("use a number up to {INCARNATION_MAX}")));
+    }
     let now_ms = draft.now_ms;
     let meta = &mut draft.meta;
     // Two restores of one backup must not be one history.
-    meta.incarnation = meta.incarnation.saturating_add(1).max(now_ms / 1_000);
+    meta.incarnation = meta.incarnation.max(above).saturating_add(1).max(now_ms / 1_000);
     meta.next_job.0 = meta.next_job.0.saturating_add(JOBS_SKIPPED);
     meta.next_allocation.0 = meta.next_allocation.0.saturating_add(ALLOCATIONS_SKIPPED);
     meta.next_node.0 = meta.next_node.0.saturating_add(NODES_SKIPPED);
@@ -89,9 +103,10 @@ fn skip_ids(draft: &mut Draft<'_>) {
     meta.next_credential = meta.next_credential.saturating_add(CREDENTIALS_SKIPPED);
     // Nobody knows which submissions were acknowledged after the backup: none of before is taken for a new one.
     meta.requests_floor_ms = meta.requests_floor_ms.max(now_ms);
+    Ok(())
 }
 
-fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> Result<Done, Reject> {
+fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> Result<(), Reject> {
     let node = nodes::at_epoch(draft.state, id, epoch)?;
     if tasks.len() > HELD_TASKS_MAX {
         let problem = format!("has {} tasks", tasks.len());
@@ -101,7 +116,7 @@ fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> 
         Some(restored) => Restored::clone(restored),
         // It joined the fleet after the backup, and runs what the state does not know.
         None if tasks.iter().any(|task| !draft.state.allocations.contains_key(&task.allocation)) => Restored::default(),
-        None => return Ok(Done::Ok),
+        None => return Ok(()),
     };
     // Tasks of a later epoch than the backup's were started after it. They go on until the node is confirmed, so they must not pass for tasks of
     // before a fence.
@@ -111,7 +126,27 @@ fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> 
     draft.put(Object::Node(Node { epoch, notes, ..node.clone() }));
     settle(draft, id);
     clear(draft);
-    Ok(Done::Ok)
+    Ok(())
+}
+
+/// Machines renew their keys, so that some have one that is newer than the backup. What was confirmed already is active with it.
+fn adopt_key(draft: &mut Draft<'_>, id: NodeId, key_sha256: Option<[u8; 32]>) {
+    let Some(key_sha256) = key_sha256 else { return };
+    let Some(node) = draft.node(id) else { return };
+    let machine = Principal::Node(node.spec.name.clone());
+    let is_confirmed = node.notes.restored.as_ref().is_none_or(|restored| restored.confirmed);
+    let Some(known) = draft.state.machines.get(&machine.to_string()) else { return };
+    if known.standing != MachineStanding::Restored {
+        return;
+    }
+    let mut now = known.clone();
+    if !known.has_key(&key_sha256) {
+        (now.key_sha256, now.next_key_sha256, now.since_ms) = (key_sha256, None, draft.now_ms);
+    }
+    if is_confirmed {
+        now.standing = MachineStanding::Active;
+    }
+    draft.put(Object::Machine(now));
 }
 
 fn confirm(draft: &mut Draft<'_>, named: &BTreeSet<Principal>) -> Result<Done, Reject> {
@@ -121,7 +156,8 @@ fn confirm(draft: &mut Draft<'_>, named: &BTreeSet<Principal>) -> Result<Done, R
         return Err(Reject::not_found("machine", unknown));
     }
     for machine in state.machines.values().filter(|machine| is_meant(&machine.principal)) {
-        if machine.standing == MachineStanding::Restored {
+        // The agent of one that is not back yet may have a newer key than the backup: it becomes active with what it shows.
+        if machine.standing == MachineStanding::Restored && !is_awaited(state, &machine.principal) {
             draft.put(Object::Machine(Machine { standing: MachineStanding::Active, ..machine.clone() }));
         }
     }
@@ -134,6 +170,42 @@ fn confirm(draft: &mut Draft<'_>, named: &BTreeSet<Principal>) -> Result<Done, R
             restored.confirmed = true;
         }
         settle(draft, *id);
+    }
+    clear(draft);
+    Ok(Done::Ok)
+}
+
+/// Whether its agent has yet to say what it runs.
+fn is_awaited(state: &State, machine: &Principal) -> bool {
+    let Principal::Node(name) = machine else { return false };
+    let node = state.index().node_ids.get(name).and_then(|id| state.nodes.get(id));
+    node.and_then(|node| node.notes.restored.as_ref()).is_some_and(|restored| restored.held.is_none())
+}
+
+/// The hosts of these nodes are off: as if every grace of what ran there had passed.
+fn give_up(draft: &mut Draft<'_>, named: &BTreeSet<Principal>) -> Result<Done, Reject> {
+    if named.is_empty() {
+        return Err(Reject::field("machines", "is empty", "name the nodes whose hosts are off"));
+    }
+    for machine in named {
+        let Principal::Node(name) = machine else {
+            return Err(Reject::field("machines", format!("names {machine}"), "name nodes only (`node:NAME`)"));
+        };
+        let known = draft.state.index().node_ids.get(name).and_then(|id| draft.state.nodes.get(id));
+        let node = known.ok_or_else(|| Reject::not_found("machine", machine))?;
+        let why = match (node.notes.restored.is_some(), node.health) {
+            (false, _) => "it does not wait for a confirmation; `muster remove-node` takes it out of the fleet",
+            (true, NodeHealth::Ready) => "its agent is connected, so its host is not off",
+            (true, NodeHealth::Silent | NodeHealth::Down) => {
+                let restored = Restored { confirmed: true, held: Some(Vec::new()), settled: true };
+                let notes = NodeNotes { restored: Some(Box::new(restored)), ..node.notes.clone() };
+                let (health, epoch) = (NodeHealth::Down, node.epoch.next());
+                draft.put(Object::Node(Node { health, epoch, notes, ..Node::clone(node) }));
+                attempts::fence_tasks(draft, node.id);
+                continue;
+            }
+        };
+        return Err(Reject::InUse { what: "node".to_owned(), id: name.clone(), why: why.to_owned() });
     }
     clear(draft);
     Ok(Done::Ok)

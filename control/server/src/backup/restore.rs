@@ -16,6 +16,8 @@ pub struct Target {
     pub address: String,
     /// SHA-256 of its public key, where machines have identities.
     pub key_sha256: Option<[u8; 32]>,
+    /// The history gets a number above this.
+    pub incarnation_above: u64,
 }
 
 /// What was made.
@@ -72,7 +74,8 @@ pub async fn restore<R: Read>(host: &Host, target: &Target, mut from: Reader<R>)
         |meta| {
             let raise = (meta.feature_level < FEATURE_LEVEL_NEWEST)
                 .then_some(Command::RaiseFeatureLevel { level: FEATURE_LEVEL_NEWEST });
-            let begin = Restoration::Begin { member: target.id, key_sha256: target.key_sha256, backup_ms };
+            let above = target.incarnation_above;
+            let begin = Restoration::Begin { member: target.id, key_sha256: target.key_sha256, backup_ms, above };
             let commands = raise.into_iter().chain([Command::Restore(begin)]).collect();
             Entry { now_ms, commands }
         },

@@ -22,6 +22,11 @@ pub enum OpenError {
         /// Who was started on it.
         configured: u64,
     },
+    /// A restore was cut off before its end.
+    #[error(
+        "the data folder has a state without a log: `muster backup restore` did not come to its end here. Delete the folder and restore again"
+    )]
+    HalfRestored,
     /// What is stored is damaged before its end, so this node may have forgotten what it promised: it must not vote any more.
     #[error(
         "the storage of node {id} is damaged: {source}. Remove node {id} from the cluster, delete its data folder, and add it again \

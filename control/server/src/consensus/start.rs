@@ -37,6 +37,7 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
     let raft_config = Arc::new(config.raft()?);
     let (id, address) = (config.id, config.advertise.clone());
     let disk = |error: DiskError| OpenError::disk(id, error);
+    let has_log = log::is_in_use(&host).map_err(disk)?;
     let Opened { log, identity, generation } =
         log::open(&host, id, stop.clone(), config.planted).await.map_err(disk)?;
     let me = match identity {
@@ -50,6 +51,9 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
         }
     };
     let replica = Replica::open(&host, log.clone(), generation, stop.clone()).await.map_err(disk)?;
+    if !has_log && replica.read(|_, revision| revision.0 > 0) {
+        return Err(OpenError::HalfRestored);
+    }
     let peers = Arc::new(Peers::new(host.clone(), me, log.clone(), replica.clone(), stop.clone(), &config));
 
     // On a task of the host, so that everything openraft spawns belongs to the host.

@@ -229,7 +229,7 @@ impl v1::machines_server::Machines for MachinesService {
     }
 
     async fn confirm(&self, request: Request<v1::ConfirmRequest>) -> Result<Response<v1::ConfirmReply>, Status> {
-        let (author, v1::ConfirmRequest { names, dry_run }) = auth::split(request);
+        let (author, v1::ConfirmRequest { names, dry_run, gone }) = auth::split(request);
         let named = |(index, name): (usize, &String)| machine(&format!("names[{index}]"), name);
         let machines: BTreeSet<Principal> = names.iter().enumerate().map(named).collect::<Result<_, Status>>()?;
         let look = |state: &State, revision: muster_model::Revision, _: &Allowed| {
@@ -244,9 +244,9 @@ impl v1::machines_server::Machines for MachinesService {
         let ask = Ask { rpc: Rpc::MachinesConfirm, about: About::Nothing };
         let mut reply = self.0.look(&author, ask, v1::Consistency::Linearizable.into(), look).await?;
         if !dry_run {
-            let step = Restoration::Confirm { machines: machines.clone() };
+            let step = Restoration::Confirm { machines: machines.clone(), gone };
             let (_, revision) = self.0.decide(&author, Command::Restore(step)).await?;
-            tracing::warn!(machines = machines.len(), nodes = reply.nodes.len(), %revision, "machines of the backup are confirmed");
+            tracing::warn!(machines = machines.len(), nodes = reply.nodes.len(), gone, %revision, "machines of the backup are confirmed");
             reply.revision = revision.0;
         }
         Ok(Response::new(reply))

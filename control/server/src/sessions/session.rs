@@ -78,7 +78,7 @@ pub(super) async fn serve(
     mut inbound: Inbound,
     out: Out,
 ) {
-    let joined = match admit(&hub, &author, &mut inbound, &out).await {
+    let joined = match admit(&hub, (&author, shown.as_ref()), &mut inbound, &out).await {
         Ok(joined) => joined,
         Err(NotJoined::Gone) => return,
         Err(NotJoined::Bad(status)) => {

@@ -1,6 +1,7 @@
 //! Lets an agent in: its Hello becomes a `JoinNode`, which is tried again while there is no leader.
 //!
-//! What must stay true: an agent of another cluster is refused before anything of it is proposed.
+//! What must stay true: an agent of another cluster is refused before anything of it is proposed, and so is one that cannot say what it runs where a state of a
+//! backup has to know it.
 
 use super::Hub;
 use super::stream::{Inbound, Out, send};
@@ -8,10 +9,11 @@ use crate::api::refusal;
 use crate::api::signed::signed;
 use crate::consensus::ProposeError;
 use crate::identities;
-use muster_control_core::authz::{About, Ask, authorize};
-use muster_control_core::{Command, Decided, Done, Reject, Restoration};
-use muster_model::identity::{Author, SessionCount};
+use muster_control_core::authz::{About, Ask, Shown, authorize};
+use muster_control_core::{Command, Decided, Done, Reject, Restoration, State};
+use muster_model::identity::{Author, MachineStanding, SessionCount};
 use muster_model::node::NodeSpec;
+use muster_model::object::FIRST_INCARNATION;
 use muster_model::{Epoch, HeldTask, NodeId, Principal, Proof, Revision, Rpc};
 use muster_proto::v1;
 use std::time::Duration;
@@ -54,7 +56,12 @@ struct Introduced {
 }
 
 /// Waits for the Hello, joins the node and welcomes the agent.
-pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out: &Out) -> Result<Joined, NotJoined> {
+pub(super) async fn admit(
+    hub: &Hub,
+    (author, shown): (&Author, Option<&Shown>),
+    inbound: &mut Inbound,
+    out: &Out,
+) -> Result<Joined, NotJoined> {
     let Introduced { mut spec, usage_incarnation, agent, cluster, session, held } = hello(hub, inbound).await?;
     let name = spec.name.clone();
     let own =
@@ -62,6 +69,7 @@ pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out
     if let Some(other) = cluster.filter(|other| *other != own) {
         return Err(NotJoined::Refused(other_cluster(hub, &name, other, own)));
     }
+    is_awaited(hub, &name, held.is_some())?;
     let proofs = spec.proofs.clone();
     // Below that level the log has no place for them; the session reports them once it has.
     if hub.consensus.read(|state, _| state.meta.feature_level < PROOFS_LEVEL) {
@@ -102,7 +110,7 @@ pub(super) async fn admit(hub: &Hub, author: &Author, inbound: &mut Inbound, out
         other => return Err(NotJoined::Refused(format!("joining was answered {other:?}"))),
     };
     hub.consensus.wait_applied(revision).await.map_err(|_| NotJoined::Gone)?;
-    let epoch = match meets_restored(hub, author, (node, &name, epoch), held, out).await? {
+    let epoch = match meets_restored(hub, (author, shown), (node, &name, epoch), held, out).await? {
         None => epoch,
         Some((later, epoch)) => {
             revision = later;
@@ -145,27 +153,48 @@ async fn decided(hub: &Hub, name: &str, commands: Vec<Command>, out: &Out) -> Re
     }
 }
 
+/// Whether the agent says what it runs, where the state has to know it: that agent would be told nothing, and its tasks' leases would be renewed.
+fn is_awaited(hub: &Hub, name: &str, says: bool) -> Result<(), NotJoined> {
+    let awaits = |state: &State, name: &str| {
+        let node = state.index().node_ids.get(name).and_then(|id| state.nodes.get(id));
+        node.and_then(|node| node.notes.restored.as_ref()).is_some_and(|restored| restored.held.is_none())
+    };
+    if says || !hub.consensus.read(|state, _| awaits(state, name)) {
+        return Ok(());
+    }
+    metrics::counter!("muster_agents_without_held_tasks_total").increment(1);
+    tracing::error!(node = name, "an agent does not say what it runs, which a state of a backup has to know: is its version an earlier one?");
+    let why = "the state comes from a backup, and this agent does not say what it runs: install the version of the control nodes. If it has that version, two \
+               restores have one number: restore again with --incarnation-above";
+    Err(NotJoined::Refused(why.to_owned()))
+}
+
 /// An agent that meets a state of a backup says what it runs before anything else is said to it. Gives the revision of that, and the node's epoch then.
 async fn meets_restored(
     hub: &Hub,
-    author: &Author,
+    (author, shown): (&Author, Option<&Shown>),
     (node, name, epoch): (NodeId, &str, Epoch),
     held: Option<Vec<HeldTask>>,
     out: &Out,
 ) -> Result<Option<(Revision, Epoch)>, NotJoined> {
-    let restored = hub.consensus.read(|state, _| state.nodes.get(&node).and_then(|there| there.notes.restored.clone()));
-    let Some(restored) = restored else { return Ok(None) };
-    let tasks = match (held, restored.held) {
-        (Some(tasks), _) => tasks,
-        // It has said so before.
-        (None, Some(_)) => return Ok(None),
-        (None, None) => {
-            let why = "the state comes from a backup, and this agent does not say what it runs: install the version of the control nodes";
-            return Err(NotJoined::Refused(why.to_owned()));
-        }
+    // It has said so before, or serves this history from its beginning.
+    let Some(tasks) = held else { return Ok(None) };
+    let key_sha256 = shown.map(|shown| shown.key_sha256);
+    let is_of_interest = |state: &State| {
+        let is_restored = state.nodes.get(&node).is_some_and(|there| there.notes.restored.is_some());
+        let machine = state.machines.get(&Principal::Node(name.to_owned()).to_string());
+        let has_old_key = machine.is_some_and(|machine| machine.standing == MachineStanding::Restored);
+        let is_unknown = |task: &HeldTask| !state.allocations.contains_key(&task.allocation);
+        // It joined the fleet after the backup.
+        let is_late = state.meta.incarnation > FIRST_INCARNATION && tasks.iter().any(is_unknown);
+        is_restored || has_old_key || is_late
     };
+    if !hub.consensus.read(|state, _| is_of_interest(state)) {
+        return Ok(None);
+    }
     let count = tasks.len();
-    let command = signed(&hub.consensus, author, Command::Restore(Restoration::Held { node, epoch, tasks }));
+    let step = Restoration::Held { node, epoch, tasks, key_sha256 };
+    let command = signed(&hub.consensus, author, Command::Restore(step));
     let (decided, revision) = decided(hub, name, vec![command], out).await?;
     if let Some(Err(reject)) = decided.into_iter().next() {
         return Err(refused(name, &reject));

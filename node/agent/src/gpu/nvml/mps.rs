@@ -152,9 +152,14 @@ impl<'a> Mps<'a> {
             self.note_user(ALL)?;
             let mut command = self.command();
             command.args(["-d", MULTI_USER]);
-            run_detached(command).await?;
-            if self.daemon().is_some() {
-                return Ok(());
+            let status = run_detached(command).await?;
+            // It names its process a moment after it can be reached.
+            let until = Instant::now() + READY_MAX;
+            while status.success() && Instant::now() < until {
+                if self.daemon().is_some() {
+                    return Ok(());
+                }
+                sleep(LOOK).await;
             }
             tracing::warn!(
                 gpu = self.uuid,
