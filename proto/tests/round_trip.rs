@@ -426,7 +426,13 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
                     settled: agent % 4 == 0,
                     held: (agent % 3 > 0).then(|| {
                         let (allocation, rank) = (AllocationId(agent), Rank(7));
-                        vec![HeldTask { allocation, rank, job: JobId(agent), node_epoch: Epoch(9), disconnect_grace_s: 600 }]
+                        vec![HeldTask {
+                            allocation,
+                            rank,
+                            job: JobId(agent),
+                            node_epoch: Epoch(9),
+                            disconnect_grace_s: 600,
+                        }]
                     }),
                 })
             }),

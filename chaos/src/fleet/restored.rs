@@ -15,6 +15,8 @@ use muster_proto::v1::machines_client::MachinesClient;
 use muster_runtime::pki::{Credentials, Role};
 use muster_runtime::sim::{LinkQuality, SimWorld};
 use muster_runtime::{Chance, Transport};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -69,7 +71,8 @@ async fn act(world: &SimWorld, servers: &Servers, clients: &[Client], chance: &C
         world.wipe(&host);
     }
     world.note(format_args!("the control nodes are lost"));
-    disturb_agents(servers, chance).await;
+    let wiped = RefCell::default();
+    disturb_agents(servers, chance, &wiped).await;
     // Some runs find the tasks fenced already.
     sleep(Duration::from_millis(chance.between(10, if chance.between(0, 3) == 0 { 60_000 } else { 6_000 }))).await;
     // The clock of the only control node is the cluster's time: an operator sets it right first.
@@ -78,8 +81,8 @@ async fn act(world: &SimWorld, servers: &Servers, clients: &[Client], chance: &C
     world.note(format_args!("restored"));
     let by = Instant::now() + HEALING_MAX;
     let healing = async {
-        let confirming = confirm(servers, &clients[1], chance, by);
-        tokio::join!(confirming, disturb_agents(servers, chance)).0?;
+        let confirming = confirm(servers, (&clients[1], chance), &wiped, by);
+        tokio::join!(confirming, disturb_agents(servers, chance, &wiped)).0?;
         // What is submitted now is kept.
         let end = Instant::now() + Duration::from_secs(5);
         clients[2].submit_until(servers, end, by).await;
@@ -108,8 +111,8 @@ async fn load(world: &SimWorld, servers: &Servers, clients: &[Client], chance: &
     world.set_links(LinkQuality::GOOD);
 }
 
-/// Agents are killed, and some lose their folders, while nobody or somebody who knows less tells them what to run.
-async fn disturb_agents(servers: &Servers, chance: &Chance) {
+/// Agents are killed, and some lose their folders, while nobody or somebody who knows less tells them what to run. Notes the latter: nothing runs there.
+async fn disturb_agents(servers: &Servers, chance: &Chance, wiped: &RefCell<BTreeSet<String>>) {
     for number in 0..NODES {
         if chance.between(0, 4) > 0 {
             continue;
@@ -118,6 +121,7 @@ async fn disturb_agents(servers: &Servers, chance: &Chance) {
         servers.crash(&node).await;
         if chance.between(0, 4) == 0 {
             servers.lose_folder(&node);
+            wiped.borrow_mut().insert(node.clone());
         }
         sleep(Duration::from_millis(chance.between(10, 3_000))).await;
         servers.start(&node).await;
@@ -125,7 +129,12 @@ async fn disturb_agents(servers: &Servers, chance: &Chance) {
 }
 
 /// An operator who confirms some machines at a time, in any order, until nothing is open.
-async fn confirm(servers: &Servers, client: &Client, chance: &Chance, by: Instant) -> Result<(), String> {
+async fn confirm(
+    servers: &Servers,
+    (client, chance): (&Client, &Chance),
+    wiped: &RefCell<BTreeSet<String>>,
+    by: Instant,
+) -> Result<(), String> {
     let mut last = String::new();
     while Instant::now() < by {
         let names = match chance.between(0, 4) {
@@ -137,7 +146,15 @@ async fn confirm(servers: &Servers, client: &Client, chance: &Chance, by: Instan
         client.pause(3_000).await;
         match ask(servers, client, v1::ConfirmRequest { names: Vec::new(), dry_run: true, gone: false }).await {
             Some(review) if review.nodes.is_empty() && review.shards.is_empty() => return Ok(()),
-            Some(review) => last = format!("{:?}, shards {:?}", review.nodes, review.shards),
+            Some(review) => {
+                // Another agent is that node now, and is kept out while tasks of the one before may run.
+                let is_wiped = |node: &&v1::NodeReview| !node.is_back && wiped.borrow().contains(&node.name);
+                if let Some(node) = review.nodes.iter().find(is_wiped) {
+                    let names = vec![format!("node:{}", node.name)];
+                    let _ = ask(servers, client, v1::ConfirmRequest { names, dry_run: false, gone: true }).await;
+                }
+                last = format!("{:?}, shards {:?}", review.nodes, review.shards);
+            }
             None => {}
         }
     }

@@ -214,12 +214,13 @@ fn listed_of_restoration(step: &Restoration) -> Option<(&'static str, String)> {
             Some(("restore", format!("a backup of {made}, by control node {member}")))
         }
         Restoration::Held { .. } => None,
-        Restoration::Confirm { machines } if machines.is_empty() => {
+        Restoration::Confirm { machines, gone: _ } if machines.is_empty() => {
             Some((Rpc::MachinesConfirm.name(), "all machines of the backup".to_owned()))
         }
-        Restoration::Confirm { machines } => {
+        Restoration::Confirm { machines, gone } => {
             let names: Vec<String> = machines.iter().take(TARGET_BYTES_MAX).map(ToString::to_string).collect();
-            Some((Rpc::MachinesConfirm.name(), names.join(", ")))
+            let how = if *gone { " (gone)" } else { "" };
+            Some((Rpc::MachinesConfirm.name(), format!("{}{how}", names.join(", "))))
         }
     }
 }

@@ -115,7 +115,9 @@ fn not_yet(draft: &Draft<'_>, known: &Node, spec: &NodeSpec, agent: u64) -> Opti
             // Of a node of a backup that may take half a day.
             let sooner = match known.notes.restored {
                 None => String::new(),
-                Some(_) => format!(", or when an operator says that nothing of it is left (`muster machine confirm --gone node:{name}`)"),
+                Some(_) => format!(
+                    ", or when an operator says that nothing of it is left (`muster machine confirm --gone node:{name}`)"
+                ),
             };
             Some(format!(
                 "tasks of another agent may still run on node {name} (address {address}, boot {boot_id}). This agent can join when their \

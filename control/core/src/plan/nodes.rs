@@ -55,7 +55,13 @@ pub(super) fn set_drained(
                 Some(_) => {}
             }
             let drain_reason = drained_by(&by);
-            NodeNotes { drain_reason, drained_by: by, start_failures: Vec::new(), quarantine: None, ..node.notes.clone() }
+            NodeNotes {
+                drain_reason,
+                drained_by: by,
+                start_failures: Vec::new(),
+                quarantine: None,
+                ..node.notes.clone()
+            }
         }
     };
     windows::leave(draft, id, false);

@@ -163,7 +163,10 @@ fn is_awaited(hub: &Hub, name: &str, says: bool) -> Result<(), NotJoined> {
         return Ok(());
     }
     metrics::counter!("muster_agents_without_held_tasks_total").increment(1);
-    tracing::error!(node = name, "an agent does not say what it runs, which a state of a backup has to know: is its version an earlier one?");
+    tracing::error!(
+        node = name,
+        "an agent does not say what it runs, which a state of a backup has to know: is its version an earlier one?"
+    );
     let why = "the state comes from a backup, and this agent does not say what it runs: install the version of the control nodes. If it has that version, two \
                restores have one number: restore again with --incarnation-above";
     Err(NotJoined::Refused(why.to_owned()))

@@ -856,7 +856,8 @@ async fn an_agent_says_what_it_runs_to_a_history_it_has_not_served_and_refuses_a
     let (agent, host) = again(agent, host, 5).await;
     fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
     let tasks = fleet.cluster.with(|heard| held(heard)).expect("it is a new history").tasks;
-    assert_eq!(tasks, [v1::HeldTask { allocation: 1, rank: 0, job: 1, node_epoch: 1 }]);
+    let disconnect_grace_s = spec(1, 0, "").disconnect_grace_s;
+    assert_eq!(tasks, [v1::HeldTask { allocation: 1, rank: 0, job: 1, node_epoch: 1, disconnect_grace_s }]);
     let (agent, _host) = again(agent, host, 4).await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert_eq!(
@@ -865,4 +866,33 @@ async fn an_agent_says_what_it_runs_to_a_history_it_has_not_served_and_refuses_a
         "nothing of an earlier history is heard"
     );
     assert!(fleet.cluster.with(|heard| heard.hellos.is_empty()));
+}
+
+/// What waits here to be started is not in what the agent says that it runs.
+#[tokio::test]
+async fn an_agent_that_meets_a_new_history_starts_nothing_of_the_one_before() {
+    let fleet = Fleet::new().await;
+    fleet.cluster.with(|state| state.joined_at = 1);
+    let (_agent, _host) = fleet.agent().await;
+    let on_card = |spec| holding(spec, 0, HoldMode::Whole);
+    let (running, waiting) = (on_card(spec(1, 0, "sleep 2")), on_card(spec(2, 0, "sleep 1000")));
+    fleet.cluster.desire(&[(running, false), (waiting, false)]);
+    fleet.cluster.until_reported(key(1, 0), TaskState::Running).await;
+    // What the session is told after its beginning is of the history before.
+    fleet.cluster.with(|state| {
+        state.incarnation = 5;
+        state.hellos.clear();
+    });
+    fleet.cluster.send(ToAgent::Refused(v1::Refused { reason: "restored".to_owned(), retry_ms: 100 }));
+    fleet.cluster.until("a session", |heard| !heard.hellos.is_empty()).await;
+    let tasks = fleet.cluster.with(|heard| heard.hellos[0].held.clone()).expect("it is a new history").tasks;
+    assert_eq!(tasks.iter().map(|task| task.allocation).collect::<Vec<_>>(), [1]);
+    let completed = TaskState::Exited { code: 0 };
+    fleet.cluster.until_reported(key(1, 0), completed).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(
+        fleet.cluster.with(|heard| heard.reports.get(&key(2, 0)).cloned()),
+        None,
+        "its card is free, and nobody asks for it"
+    );
 }
