@@ -15,8 +15,6 @@ use muster_proto::v1::machines_client::MachinesClient;
 use muster_runtime::pki::{Credentials, Role};
 use muster_runtime::sim::{LinkQuality, SimWorld};
 use muster_runtime::{Chance, Transport};
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -71,8 +69,7 @@ async fn act(world: &SimWorld, servers: &Servers, clients: &[Client], chance: &C
         world.wipe(&host);
     }
     world.note(format_args!("the control nodes are lost"));
-    let wiped = RefCell::default();
-    disturb_agents(servers, chance, &wiped).await;
+    disturb_agents(servers, chance).await;
     // Some runs find the tasks fenced already.
     sleep(Duration::from_millis(chance.between(10, if chance.between(0, 3) == 0 { 60_000 } else { 6_000 }))).await;
     // The clock of the only control node is the cluster's time: an operator sets it right first.
@@ -81,8 +78,8 @@ async fn act(world: &SimWorld, servers: &Servers, clients: &[Client], chance: &C
     world.note(format_args!("restored"));
     let by = Instant::now() + HEALING_MAX;
     let healing = async {
-        let confirming = confirm(servers, (&clients[1], chance), &wiped, by);
-        tokio::join!(confirming, disturb_agents(servers, chance, &wiped)).0?;
+        let confirming = confirm(servers, &clients[1], chance, by);
+        tokio::join!(confirming, disturb_agents(servers, chance)).0?;
         // What is submitted now is kept.
         let end = Instant::now() + Duration::from_secs(5);
         clients[2].submit_until(servers, end, by).await;
@@ -111,8 +108,8 @@ async fn load(world: &SimWorld, servers: &Servers, clients: &[Client], chance: &
     world.set_links(LinkQuality::GOOD);
 }
 
-/// Agents are killed, and some lose their folders, while nobody or somebody who knows less tells them what to run. Notes the latter: nothing runs there.
-async fn disturb_agents(servers: &Servers, chance: &Chance, wiped: &RefCell<BTreeSet<String>>) {
+/// Agents are killed, and some lose their folders, while nobody or somebody who knows less tells them what to run.
+async fn disturb_agents(servers: &Servers, chance: &Chance) {
     for number in 0..NODES {
         if chance.between(0, 4) > 0 {
             continue;
@@ -121,7 +118,6 @@ async fn disturb_agents(servers: &Servers, chance: &Chance, wiped: &RefCell<BTre
         servers.crash(&node).await;
         if chance.between(0, 4) == 0 {
             servers.lose_folder(&node);
-            wiped.borrow_mut().insert(node.clone());
         }
         sleep(Duration::from_millis(chance.between(10, 3_000))).await;
         servers.start(&node).await;
@@ -129,12 +125,7 @@ async fn disturb_agents(servers: &Servers, chance: &Chance, wiped: &RefCell<BTre
 }
 
 /// An operator who confirms some machines at a time, in any order, until nothing is open.
-async fn confirm(
-    servers: &Servers,
-    (client, chance): (&Client, &Chance),
-    wiped: &RefCell<BTreeSet<String>>,
-    by: Instant,
-) -> Result<(), String> {
+async fn confirm(servers: &Servers, client: &Client, chance: &Chance, by: Instant) -> Result<(), String> {
     let mut last = String::new();
     while Instant::now() < by {
         let names = match chance.between(0, 4) {
@@ -147,9 +138,8 @@ async fn confirm(
         match ask(servers, client, v1::ConfirmRequest { names: Vec::new(), dry_run: true, gone: false }).await {
             Some(review) if review.nodes.is_empty() && review.shards.is_empty() => return Ok(()),
             Some(review) => {
-                // Another agent is that node now, and is kept out while tasks of the one before may run.
-                let is_wiped = |node: &&v1::NodeReview| !node.is_back && wiped.borrow().contains(&node.name);
-                if let Some(node) = review.nodes.iter().find(is_wiped) {
+                // It has lost its folder, before the control nodes were lost or after it: here no two hosts have one name.
+                if let Some(node) = review.nodes.iter().find(|node| !node.is_back && node.has_rival) {
                     let names = vec![format!("node:{}", node.name)];
                     let _ = ask(servers, client, v1::ConfirmRequest { names, dry_run: false, gone: true }).await;
                 }

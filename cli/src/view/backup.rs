@@ -144,6 +144,8 @@ pub struct NodeReviewView {
     pub is_back: bool,
     /// An operator has confirmed it.
     pub confirmed: bool,
+    /// Another agent asks to be it, and is kept out while tasks of the one in the backup may run.
+    pub has_rival: bool,
     /// Jobs that go on there.
     pub kept: Vec<u64>,
     /// Jobs that are stopped there: the backup does not know them.
@@ -169,10 +171,11 @@ impl ReviewView {
     /// What the control plane answered.
     #[must_use]
     pub fn new(reply: v1::ConfirmReply, dry_run: bool) -> Self {
-        let node = |v1::NodeReview { name, is_back, confirmed, kept, unknown, gone }| NodeReviewView {
+        let node = |v1::NodeReview { name, is_back, confirmed, has_rival, kept, unknown, gone }| NodeReviewView {
             name,
             is_back,
             confirmed,
+            has_rival,
             kept,
             unknown,
             gone,
@@ -189,10 +192,11 @@ impl ReviewView {
         }
         let mut columns = Columns::new(&["NODE", "BACK", "GO ON", "STOPPED (UNKNOWN)", "LOST (NOT THERE)"]);
         for node in &self.nodes {
-            let back = match (node.is_back, node.confirmed) {
-                (true, _) => "yes",
-                (false, true) => "no, confirmed",
-                (false, false) => "no",
+            let back = match (node.is_back, node.has_rival, node.confirmed) {
+                (true, ..) => "yes",
+                (false, true, _) => "no, but another agent of that name",
+                (false, false, true) => "no, confirmed",
+                (false, false, false) => "no",
             };
             columns.row(vec![
                 node.name.clone(),
@@ -212,9 +216,15 @@ impl ReviewView {
                 "Grants that were revoked after the backup are there again: look through all {grants} (`muster grant list`).\n"
             ),
         };
+        let rivals = match self.nodes.iter().any(|node| node.has_rival && !node.is_back) {
+            false => "",
+            true => {
+                "If a host was installed anew since the backup, say that the one before is gone (`muster machine confirm --gone node:NAME`), and its new agent is let in.\n"
+            }
+        };
         let end = match self.dry_run {
             true => format!(
-                "{shards}{grants}Suspend what does not belong to the fleet (`muster machine suspend`), then `muster machine confirm --all`."
+                "{shards}{grants}{rivals}Suspend what does not belong to the fleet (`muster machine suspend`), then `muster machine confirm --all`."
             ),
             false => format!("{shards}confirmed; nodes take work when all are back and what is stopped has ended"),
         };

@@ -53,6 +53,8 @@ pub struct NodeReview {
     pub is_back: bool,
     /// An operator has confirmed it.
     pub confirmed: bool,
+    /// Another agent asks to be this node, and is kept out while tasks of the one in the backup may run.
+    pub has_rival: bool,
     /// Jobs whose tasks run there and go on.
     pub kept: BTreeSet<JobId>,
     /// Jobs that the backup does not have, or no longer has there, and whose tasks run there: they are stopped.
@@ -107,6 +109,6 @@ fn of_node(state: &State, node: &Node) -> Option<NodeReview> {
         // What is there now is what the agent has said.
         kept.append(&mut gone);
     }
-    let confirmed = restored.confirmed;
-    Some(NodeReview { name: node.spec.name.clone(), is_back, confirmed, kept, unknown, gone })
+    let (confirmed, has_rival) = (restored.confirmed, node.notes.rival.is_some());
+    Some(NodeReview { name: node.spec.name.clone(), is_back, confirmed, has_rival, kept, unknown, gone })
 }

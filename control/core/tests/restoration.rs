@@ -311,6 +311,27 @@ fn a_restored_node_leaves_the_fleet_only_when_nothing_of_it_can_run() {
 }
 
 #[test]
+fn a_host_that_was_installed_anew_after_the_backup_comes_in_when_the_one_before_is_said_to_be_gone() {
+    let mut state = restored(&["n1", "n2"]);
+    let (n1, n2) = (state.index().node_ids["n1"], state.index().node_ids["n2"]);
+    let (_, epoch) = join(&mut state, "n2");
+    done(&mut state, holds(n2, epoch, Vec::new(), None));
+    let spec = NodeSpec { boot_id: "another".to_owned(), ..state.nodes[&n1].spec.clone() };
+    let anew = Command::JoinNode { spec, usage_incarnation: None, agent: 6 };
+    // What the agent of the backup may run, nobody knows.
+    assert!(matches!(done(&mut state, anew.clone()), Done::TurnedAway { why } if why.contains("--gone node:n1")));
+    assert!(review(&state).nodes.iter().any(|node| node.name == "n1" && node.has_rival));
+    done(&mut state, Command::Restore(Restoration::Confirm { machines: BTreeSet::new(), gone: false }));
+    done(&mut state, confirms("n1", true));
+    assert!(!state.nodes[&n2].accepts_work(), "the new agent may have served the node after the backup");
+    let Done::Joined { epoch, .. } = done(&mut state, anew) else { panic!("it is let in") };
+    done(&mut state, holds(n1, epoch, vec![unknown_task()], None));
+    assert!(!state.nodes[&n2].accepts_work(), "and runs something");
+    report(&mut state, n1, &unknown_task());
+    assert!(state.nodes[&n1].accepts_work() && state.nodes[&n2].accepts_work());
+}
+
+#[test]
 fn a_machine_that_has_renewed_its_key_since_the_backup_is_confirmed_with_the_new_one() {
     for confirmed_first in [false, true] {
         let mut state = State::new(7);
@@ -383,7 +404,8 @@ fn is_given_up(state: &mut State, now_ms: u64, node: NodeId, is_fenced: bool) ->
     let (name, epoch) = (state.nodes[&node].spec.name.clone(), state.nodes[&node].epoch);
     let steps = match is_fenced {
         true => vec![Command::FenceNode { node, epoch }, confirms(&name, false)],
-        false => vec![confirms(&name, true)],
+        // Where another agent asks to be it, that one is waited for, until it is said to be gone too.
+        false => vec![confirms(&name, true); 1 + usize::from(state.nodes[&node].notes.rival.is_some())],
     };
     for command in steps {
         decide(state, now_ms, command).map_err(|reject| format!("{name}: {reject}"))?;

@@ -135,7 +135,8 @@ fn tasks_are_gone(known: &Node, spec: &NodeSpec, agent: u64) -> bool {
 }
 
 fn is_held(draft: &Draft<'_>, node: &Node) -> bool {
-    draft.state.index().allocations_on(node.id).next().is_some()
+    let is_unclear = node.notes.restored.as_ref().is_some_and(|restored| !restored.is_clear());
+    is_unclear || draft.state.index().allocations_on(node.id).next().is_some()
 }
 
 /// Keeps for operators who it was that asked to be the node. Once a minute, so that one who asks all the time writes little.

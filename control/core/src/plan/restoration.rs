@@ -197,10 +197,8 @@ fn give_up(draft: &mut Draft<'_>, named: &BTreeSet<Principal>) -> Result<Done, R
             (false, _) => "it does not wait for a confirmation; `muster remove-node` takes it out of the fleet",
             (true, NodeHealth::Ready) => "its agent is connected, so its host is not off",
             (true, NodeHealth::Silent | NodeHealth::Down) => {
-                let restored = Restored { confirmed: true, held: Some(Vec::new()), settled: true };
-                let notes = NodeNotes { restored: Some(Box::new(restored)), ..node.notes.clone() };
-                let (health, epoch) = (NodeHealth::Down, node.epoch.next());
-                draft.put(Object::Node(Node { health, epoch, notes, ..Node::clone(node) }));
+                let now = given_up(node);
+                draft.put(Object::Node(now));
                 attempts::fence_tasks(draft, node.id);
                 continue;
             }
@@ -209,6 +207,19 @@ fn give_up(draft: &mut Draft<'_>, named: &BTreeSet<Principal>) -> Result<Done, R
     }
     clear(draft);
     Ok(Done::Ok)
+}
+
+/// The node without its host. Where another agent asks to be it, that one is let in, and says what it runs: it may have served the node after the backup.
+fn given_up(node: &Node) -> Node {
+    let epoch = node.epoch.next();
+    let (health, agent, restored) = match &node.notes.rival {
+        None => {
+            (NodeHealth::Down, node.notes.agent, Restored { confirmed: true, held: Some(Vec::new()), settled: true })
+        }
+        Some(_) => (NodeHealth::Silent, 0, Restored { confirmed: true, held: None, settled: false }),
+    };
+    let notes = NodeNotes { agent, rival: None, restored: Some(Box::new(restored)), ..node.notes.clone() };
+    Node { health, epoch, notes, ..node.clone() }
 }
 
 fn is_known(draft: &Draft<'_>, machine: &Principal) -> bool {

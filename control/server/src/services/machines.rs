@@ -322,9 +322,9 @@ pub(super) fn may_be_added(app: &App, id: u64) -> Result<(), Status> {
     }
 }
 
-fn reviewed(NodeReview { name, is_back, confirmed, kept, unknown, gone }: NodeReview) -> v1::NodeReview {
+fn reviewed(NodeReview { name, is_back, confirmed, has_rival, kept, unknown, gone }: NodeReview) -> v1::NodeReview {
     let [kept, unknown, gone] = [kept, unknown, gone].map(|jobs| jobs.into_iter().map(|job| job.0).collect());
-    v1::NodeReview { name, is_back, confirmed, kept, unknown, gone }
+    v1::NodeReview { name, is_back, confirmed, has_rival, kept, unknown, gone }
 }
 
 fn machine(field: &str, name: &str) -> Result<Principal, Status> {
