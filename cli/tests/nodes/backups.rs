@@ -119,4 +119,39 @@ fn what_is_no_whole_backup_or_no_empty_folder_is_refused_and_nothing_is_touched(
     assert!(!site.path("new").exists(), "nothing was made");
     refused(&["backup", "create", "--data", "nowhere", "state.backup"], "asking the control node");
     site.said(&["backup", "verify", "state.backup"]);
+    // A restore that was cut off: its log is written last.
+    site.said(&restore("state.backup", "half"));
+    std::fs::remove_dir_all(site.path("half/stores/log")).expect("a log");
+    let control = ["control", "--id", "1", "--data", "half", "--listen", "127.0.0.1:0"];
+    refused(&control, "`muster backup restore` did not come to its end here");
+    let beyond = [&restore("state.backup", "other")[..], &["--incarnation-above", "18446744073709551615"]].concat();
+    refused(&beyond, "incarnation_above");
+    let above = [&restore("state.backup", "above")[..], &["--incarnation-above", "99999999999"]].concat();
+    assert_eq!(site.json(&above)["incarnation"], 100_000_000_000_u64);
+}
+
+#[test]
+fn a_host_that_is_gone_holds_no_other_up_once_an_operator_says_so() {
+    let mut site = Site::start();
+    for name in ["n1", "n2"] {
+        std::fs::write(site.path(&format!("{name}.yaml")), format!("name: {name}\nmodel: h100\ngpus: 4\n"))
+            .expect("a file");
+    }
+    let _agent = site.agent("agent-1", &["--data", "data-1", "--spec", "n1.yaml"]);
+    let gone = site.agent("agent-2", &["--data", "data-2", "--spec", "n2.yaml"]);
+    site.until("two nodes", || (site.nodes().len() == 2).then_some(()));
+    site.said(&["backup", "create", "--data", "control", "state.backup"]);
+    drop(gone);
+    site.restore_cluster("state.backup");
+    site.said(&["machine", "confirm", "--all"]);
+    let job = submit(&site, "waits");
+    let output = site.muster(&["remove-node", "n2"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("muster machine confirm --gone node:n2"), "{said}");
+    assert_eq!(starts(&site, "waits"), 0, "n2 may run something that nobody here knows");
+    site.said(&["machine", "confirm", "--gone", "node:n2"]);
+    site.until_job(&job, "running");
+    site.said(&["remove-node", "n2"]);
+    end(&site, "waits");
+    site.until_job(&job, "completed");
 }
