@@ -59,10 +59,31 @@ fn a_selector_says_which_cards_will_do() {
 
 #[test]
 fn a_driver_that_cannot_be_read_satisfies_no_comparison() {
+    // Nor does a node that has not said which CUDA its driver serves.
     let node = node("unknown", &[]);
-    for text in [r#"device.driver >= version("1")"#, r#"device.driver < version("999")"#] {
-        assert!(!read(text).admits(&node.spec.gpus[0], &node), "{text}");
+    for field in ["device.driver", "device.cuda"] {
+        for text in [format!(r#"{field} >= version("1")"#), format!(r#"{field} < version("999")"#)] {
+            assert!(!read(&text).admits(&node.spec.gpus[0], &node), "{text}");
+        }
     }
+}
+
+#[test]
+fn cards_are_chosen_by_the_cuda_that_their_driver_serves() {
+    let mut node = node("550.54.15", &[]);
+    node.notes.links.cuda = "12.4".to_owned();
+    let check = |text: &str, expected: bool| {
+        let selector = read(text);
+        assert_eq!(selector.admits(&node.spec.gpus[0], &node), expected, "{text}");
+        assert_eq!(selector.admits_all(GpuModel::H100, &node), expected, "{text}");
+        assert_eq!(read(&selector.to_string()), selector, "{text} written as {selector}");
+        let bytes = postcard::to_allocvec(&selector).expect("encoded");
+        assert_eq!(postcard::from_bytes::<Selector>(&bytes).expect("decoded"), selector, "{text} stored");
+    };
+    check(r#"device.cuda >= version("12.4")"#, true);
+    check(r#"version("12") <= device.cuda && device.driver >= version("550")"#, true);
+    check(r#"device.cuda >= version("12.10")"#, false);
+    check(r#"device.cuda != version("12.4")"#, false);
 }
 
 #[test]
@@ -78,6 +99,7 @@ fn what_the_model_alone_decides_is_decided_and_the_rest_is_not() {
     check("device.memory_mib >= 81700", GpuModel::H100, Truth::Maybe);
     check("device.memory_mib == 81559", GpuModel::H100, Truth::Maybe);
     check(r#"device.driver >= version("550")"#, GpuModel::H100, Truth::Maybe);
+    check(r#"device.cuda >= version("12.4")"#, GpuModel::H100, Truth::Maybe);
     check(r#"device.model == "t4" && device.driver >= version("550")"#, GpuModel::H100, Truth::No);
     check(r#"device.model == "h100" || node.name == "n1""#, GpuModel::H100, Truth::Yes);
     check(r#"!(device.model == "h100" || node.name == "n1")"#, GpuModel::H100, Truth::No);
@@ -98,6 +120,7 @@ fn a_fault_names_its_place_and_the_fix() {
     check(r#"device.color == "red""#, 1, "device.memory_mib");
     check(r#"device.memory_mib >= "40000""#, 1, "in MiB");
     check(r#"device.driver >= "550""#, 1, "version(\"550\")");
+    check(r#"device.cuda >= "12.4""#, 1, "version(\"12.4\")");
     check(r#"device.driver >= version("new")"#, 26, "version(\"550\")");
     check(r#"device.model == "h100" device.model == "t4""#, 24, "&&");
     check(r#"(device.model == "h100""#, 24, "close the bracket");
@@ -175,6 +198,8 @@ fn text() -> impl Strategy<Value = String> {
             .prop_map(|(sign, number)| format!("device.memory_mib {sign} {number}")),
         (prop::sample::select(vec!["==", "<", ">="]), 400..600_u32)
             .prop_map(|(sign, number)| format!("version(\"{number}\") {sign} device.driver")),
+        (prop::sample::select(vec!["!=", ">", "<="]), 9..14_u32)
+            .prop_map(|(sign, number)| format!("device.cuda {sign} version(\"{number}\")")),
         (word.clone(), word.clone()).prop_map(|(label, word)| format!("node.labels[{label}] in [{word}, \"x\"]")),
         word.prop_map(|label| format!("{label} in node.labels")),
     ];

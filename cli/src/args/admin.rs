@@ -209,9 +209,9 @@ pub enum DeviceClasses {
     List,
     /// Create and change device classes; jobs that are already accepted keep the selector they were submitted with
     #[command(after_help = "\
-One document for each device class. A selector compares device.model, device.memory_mib, device.driver, node.name,
-node.pool, node.region, node.zone, node.block, node.leaf and node.labels[...] by ==, !=, <, <=, >, >= or in. Comparisons
-are joined by && || ! ( ):
+One document for each device class. A selector compares device.model, device.memory_mib, device.driver, device.cuda,
+node.name, node.pool, node.region, node.zone, node.block, node.leaf and node.labels[...] by ==, !=, <, <=, >, >= or in.
+Comparisons are joined by && || ! ( ):
   name: large-memory
   selector: device.memory_mib >= 80000 && device.driver >= version(\"550\")
   tenants: [research, ads/ranking]        # default: all tenants")]

@@ -28,6 +28,7 @@ pub const TARGETS: &[Target] = &[
             "device.model",
             "device.memory_mib",
             "device.driver",
+            "device.cuda",
             "node.labels[\"",
             "\"]",
             "node.pool",

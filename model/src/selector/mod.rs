@@ -41,6 +41,8 @@ enum Expr {
     Word(Word, Vec<String>),
     /// The node has the label, whatever its value.
     HasLabel(String),
+    /// The newest CUDA that the node's driver serves.
+    Cuda(Order, DriverVersion),
 }
 
 /// How a number stands to another.
@@ -99,6 +101,8 @@ pub struct Known<'a> {
     pub memory_mib: (u64, u64),
     /// The node's driver: not known at all, or what it reports, which may be unreadable.
     pub driver: Option<Option<DriverVersion>>,
+    /// The newest CUDA that it serves, in the same way; a node without cards of NVIDIA says none.
+    pub cuda: Option<Option<DriverVersion>>,
     /// The node's pool.
     pub pool: Option<&'a str>,
     /// The node.
@@ -115,16 +119,20 @@ impl<'a> Known<'a> {
     pub fn of_model(model: GpuModel) -> Self {
         let most = model.memory_mib();
         let least = most * REPORTED_MEMORY_PERCENT_MIN / 100;
-        Known { model, memory_mib: (least, most), driver: None, pool: None, node: None }
+        Known { model, memory_mib: (least, most), driver: None, cuda: None, pool: None, node: None }
     }
 
     /// Any card of `model` on `node`; none when it has no such card.
     #[must_use]
     pub fn on_node(model: GpuModel, node: &'a Node) -> Option<Self> {
         let memories = || node.spec.gpus.iter().filter(|gpu| gpu.model == model).map(|gpu| gpu.memory_mib);
-        let memory_mib = (memories().min()?, memories().max()?);
-        let driver = Some(DriverVersion::reported(&node.spec.driver));
-        Some(Known { model, memory_mib, driver, pool: Some(&node.spec.pool), node: Some(node) })
+        Some(Known::of(model, (memories().min()?, memories().max()?), node))
+    }
+
+    fn of(model: GpuModel, memory_mib: (u64, u64), node: &'a Node) -> Self {
+        let (driver, cuda) = (&node.spec.driver, &node.notes.links.cuda);
+        let [driver, cuda] = [driver, cuda].map(|said| Some(DriverVersion::reported(said)));
+        Known { model, memory_mib, driver, cuda, pool: Some(&node.spec.pool), node: Some(node) }
     }
 }
 
@@ -132,10 +140,7 @@ impl Selector {
     /// Whether this very card will do.
     #[must_use]
     pub fn admits(&self, gpu: &Gpu, node: &Node) -> bool {
-        let driver = Some(DriverVersion::reported(&node.spec.driver));
-        let memory_mib = (gpu.memory_mib, gpu.memory_mib);
-        let known = Known { model: gpu.model, memory_mib, driver, pool: Some(&node.spec.pool), node: Some(node) };
-        self.on(&known) == Truth::Yes
+        self.on(&Known::of(gpu.model, (gpu.memory_mib, gpu.memory_mib), node)) == Truth::Yes
     }
 
     /// Whether every card of `model` on `node` will do.
@@ -179,10 +184,8 @@ impl Expr {
                 let between = *order == Order::Equal && least < *limit && *limit < most;
                 if at_least == at_most && !between { Truth::of(at_least) } else { Truth::Maybe }
             }
-            Expr::Driver(order, limit) => match known.driver {
-                None => Truth::Maybe,
-                Some(driver) => Truth::of(driver.is_some_and(|driver| order.holds(driver, *limit))),
-            },
+            Expr::Driver(order, limit) => order.on(known.driver, *limit),
+            Expr::Cuda(order, limit) => order.on(known.cuda, *limit),
             Expr::Word(word, any_of) => match word.of(known) {
                 None => Truth::Maybe,
                 Some(said) => Truth::of(said.is_some_and(|said| any_of.iter().any(|known| known == said))),
@@ -196,6 +199,14 @@ impl Expr {
 }
 
 impl Order {
+    /// Whether a version holds that may be unknown, or unreadable.
+    fn on(self, version: Option<Option<DriverVersion>>, limit: DriverVersion) -> Truth {
+        match version {
+            None => Truth::Maybe,
+            Some(said) => Truth::of(said.is_some_and(|said| self.holds(said, limit))),
+        }
+    }
+
     fn holds<T: Ord>(self, value: T, limit: T) -> bool {
         match self {
             Order::Equal => value == limit,

@@ -35,7 +35,7 @@ pub struct BadSelector {
     pub fix: String,
 }
 
-const FIELDS: &str = "use device.model, device.memory_mib, device.driver, node.name, node.pool, node.region, node.zone, node.block, \
+const FIELDS: &str = "use device.model, device.memory_mib, device.driver, device.cuda, node.name, node.pool, node.region, node.zone, node.block, \
                       node.leaf or node.labels[\"...\"]";
 const COMPARISONS: &str =
     "compare a field: device.model == \"h100\", device.memory_mib >= 40000, device.driver >= version(\"550\")";
@@ -100,6 +100,7 @@ enum Side {
     Model,
     Memory,
     Driver,
+    Cuda,
     Word(Word),
     Labels,
     Text(String),
@@ -197,8 +198,17 @@ impl Parser<'_> {
             (Side::Version(limit), _, Side::Driver) if sign != "in" => {
                 Ok(negated(sign, Expr::Driver(order(sign, true), limit)))
             }
+            (Side::Cuda, _, Side::Version(limit)) if sign != "in" => {
+                Ok(negated(sign, Expr::Cuda(order(sign, false), limit)))
+            }
+            (Side::Version(limit), _, Side::Cuda) if sign != "in" => {
+                Ok(negated(sign, Expr::Cuda(order(sign, true), limit)))
+            }
             (Side::Driver, ..) | (_, _, Side::Driver) => {
                 wrong("device.driver is compared with no version", "write device.driver >= version(\"550\")")
+            }
+            (Side::Cuda, ..) | (_, _, Side::Cuda) => {
+                wrong("device.cuda is compared with no version", "write device.cuda >= version(\"12.4\")")
             }
             (Side::Memory, ..) | (_, _, Side::Memory) => {
                 wrong("device.memory_mib is compared with no number", "write device.memory_mib >= 40000, in MiB")
@@ -236,6 +246,7 @@ impl Parser<'_> {
             "device.model" => Side::Model,
             "device.memory_mib" => Side::Memory,
             "device.driver" => Side::Driver,
+            "device.cuda" => Side::Cuda,
             "node.name" => Side::Word(Word::Name),
             "node.pool" => Side::Word(Word::Pool),
             "node.region" => Side::Word(Word::Region),

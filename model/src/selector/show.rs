@@ -20,6 +20,7 @@ impl Display for Expr {
             Expr::Model(models) => one_of(f, "device.model", models.iter().map(|model| quoted(model.facts().name))),
             Expr::Memory(order, limit) => write!(f, "device.memory_mib {order} {limit}"),
             Expr::Driver(order, limit) => write!(f, "device.driver {order} version(\"{limit}\")"),
+            Expr::Cuda(order, limit) => write!(f, "device.cuda {order} version(\"{limit}\")"),
             Expr::Word(word, any_of) => one_of(f, &word.to_string(), any_of.iter().map(|text| quoted(text))),
             Expr::HasLabel(label) => write!(f, "{} in node.labels", quoted(label)),
         }

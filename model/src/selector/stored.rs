@@ -46,9 +46,10 @@ enum Kind {
     Driver,
     Word,
     HasLabel,
+    Cuda,
 }
 
-const KINDS: [&str; 8] = ["All", "Any", "Not", "Model", "Memory", "Driver", "Word", "HasLabel"];
+const KINDS: [&str; 9] = ["All", "Any", "Not", "Model", "Memory", "Driver", "Word", "HasLabel", "Cuda"];
 
 impl<'de> DeserializeSeed<'de> for Level {
     type Value = Expr;
@@ -80,6 +81,7 @@ impl<'de> Visitor<'de> for Level {
             Kind::Driver => content.tuple_variant(2, Pair::new()).map(|(order, version)| Expr::Driver(order, version)),
             Kind::Word => content.tuple_variant(2, Pair::new()).map(|(word, any_of)| Expr::Word(word, any_of)),
             Kind::HasLabel => content.newtype_variant().map(Expr::HasLabel),
+            Kind::Cuda => content.tuple_variant(2, Pair::new()).map(|(order, version)| Expr::Cuda(order, version)),
         }
     }
 }

@@ -37,7 +37,7 @@ impl Driver {
         let shown = clipped((*value).to_owned(), SHOWN_BYTES_MAX);
         let Driver { version, cuda } = self;
         Some(format!(
-            "the driver of this node is not what the task asks for: it is {version} and serves CUDA {cuda}, and the task asks for {name}={shown:?}; choose nodes by device.driver in the job's selector, or have the driver upgraded"
+            "the driver of this node is not what the task asks for: it is {version} and serves CUDA {cuda}, and the task asks for {name}={shown:?}; choose nodes by device.cuda or device.driver in the job's selector, or have the driver upgraded"
         ))
     }
 

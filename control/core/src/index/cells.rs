@@ -73,8 +73,8 @@ impl NodeShape {
         let (Some(_), Some(model)) = (eligibility.selector, model) else { return new_enough };
         let memories = || self.cards.iter().filter(|card| card.model == model).map(|card| card.memory_mib);
         let (Some(least), Some(most)) = (memories().min(), memories().max()) else { return false };
-        let known =
-            Known { model, memory_mib: (least, most), driver: Some(self.driver), pool: Some(&self.pool), node: None };
+        let (memory_mib, driver) = ((least, most), Some(self.driver));
+        let known = Known { model, memory_mib, driver, cuda: None, pool: Some(&self.pool), node: None };
         new_enough && eligibility.may_accept(&known)
     }
 }

@@ -124,6 +124,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("EndCause", "Shrunk", 7),
     ("EndCause", "Window", 7),
     ("Enrolled", "labels", 9),
+    ("Expr", "Cuda", 10),
     ("Gpu", "withheld_slices", 7),
     ("Job", "array", 7),
     ("Job", "array_task", 7),

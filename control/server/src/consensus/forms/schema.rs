@@ -48,7 +48,7 @@ fn on_a_large_stack(test: impl FnOnce() + Send + 'static) {
 const SELECTORS: [&str; 3] = [
     "device.model == \"h100\" && device.memory_mib == 1 && device.memory_mib < 2 && device.memory_mib <= 3 && device.memory_mib > 4",
     "device.driver >= version(\"550.54\") || !(node.name in [\"a\"]) || node.pool == \"b\" || node.region == \"c\" || node.zone == \"d\"",
-    "node.block == \"e\" && node.leaf == \"f\" && node.labels[\"g\"] == \"h\" && \"i\" in node.labels",
+    "node.block == \"e\" && node.leaf == \"f\" && node.labels[\"g\"] == \"h\" && \"i\" in node.labels && device.cuda >= version(\"12.4\")",
 ];
 
 /// Every layout that there is now, and the names of those that are stored or sent by themselves.
