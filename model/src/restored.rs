@@ -54,16 +54,22 @@ impl Restored {
     pub fn in_words(&self, name: &str) -> String {
         let confirm = format!("if it belongs to the fleet: `muster machine confirm node:{name}`");
         match (self.confirmed, &self.held) {
-            (false, Some(_)) => format!("it comes from a backup; {confirm}"),
-            (false, None) => format!("it comes from a backup, and its agent has not connected since; {confirm}"),
-            (true, None) => "it comes from a backup, and its agent has not connected since".to_owned(),
+            (false, Some(_)) => format!("the cluster was restored from a backup; {confirm}"),
+            (false, None) => {
+                format!("the cluster was restored from a backup, and its agent has not connected since; {confirm}")
+            }
+            (true, None) => format!(
+                "the cluster was restored from a backup, and its agent has not connected since; if its host is off for good: `muster machine confirm --gone node:{name}`"
+            ),
             (true, Some(held)) if !held.is_empty() => {
                 format!(
-                    "it comes from a backup, and {} tasks that the backup does not know are being stopped",
+                    "the cluster was restored from a backup, and {} tasks that the backup does not know are being stopped",
                     held.len()
                 )
             }
-            (true, Some(_)) => "it waits for other nodes of the backup (`muster machine confirm --dry-run`)".to_owned(),
+            (true, Some(_)) => {
+                "it waits for other nodes after a restore from a backup (`muster machine confirm --dry-run`)".to_owned()
+            }
         }
     }
 }

@@ -61,7 +61,7 @@ pub enum Machine {
         /// All that come from the backup
         #[arg(long)]
         all: bool,
-        /// The hosts of these nodes are off for good, or were wiped: nothing runs there, and the nodes are down
+        /// The hosts of these nodes are off for good, so that nothing runs there. If --dry-run shows another agent of that name, it is let in
         #[arg(long, conflicts_with_all = ["all", "dry_run"], requires = "names")]
         gone: bool,
         /// Only say what would follow

@@ -161,6 +161,8 @@ pub struct ReviewView {
     pub nodes: Vec<NodeReviewView>,
     /// Shards that were not confirmed.
     pub shards: Vec<String>,
+    /// Nodes that are enrolled and not in the fleet.
+    pub enrolled: Vec<String>,
     /// Grants of the backup.
     pub grants: u64,
     /// Nothing was changed.
@@ -181,19 +183,20 @@ impl ReviewView {
             gone,
         };
         let nodes = reply.nodes.into_iter().map(node).collect();
-        ReviewView { nodes, shards: reply.shards, grants: reply.grants, dry_run }
+        ReviewView { nodes, shards: reply.shards, enrolled: reply.enrolled, grants: reply.grants, dry_run }
     }
 
     /// For people.
     #[must_use]
     pub fn blocks(&self) -> Vec<Block> {
-        if self.nodes.is_empty() && self.shards.is_empty() {
+        if self.nodes.is_empty() && self.shards.is_empty() && self.enrolled.is_empty() {
             return vec![Block::Text("nothing waits to be confirmed".to_owned())];
         }
         let mut columns = Columns::new(&["NODE", "BACK", "GO ON", "STOPPED (UNKNOWN)", "LOST (NOT THERE)"]);
         for node in &self.nodes {
             let back = match (node.is_back, node.has_rival, node.confirmed) {
-                (true, ..) => "yes",
+                (true, false, _) => "yes",
+                (true, true, _) => "yes, and another agent of that name",
                 (false, true, _) => "no, but another agent of that name",
                 (false, false, true) => "no, confirmed",
                 (false, false, false) => "no",
@@ -210,6 +213,10 @@ impl ReviewView {
             [] => String::new(),
             shards => format!("shards: {}\n", shards.join(", ")),
         };
+        let enrolled = match self.enrolled.as_slice() {
+            [] => String::new(),
+            nodes => format!("enrolled, not in the fleet: {}\n", nodes.join(", ")),
+        };
         let grants = match self.grants {
             0 => String::new(),
             grants => format!(
@@ -224,7 +231,7 @@ impl ReviewView {
         };
         let end = match self.dry_run {
             true => format!(
-                "{shards}{grants}{rivals}Suspend what does not belong to the fleet (`muster machine suspend`), then `muster machine confirm --all`."
+                "{shards}{enrolled}{grants}{rivals}Suspend what does not belong to the fleet (`muster machine suspend`), then `muster machine confirm --all`."
             ),
             false => format!("{shards}confirmed; nodes take work when all are back and what is stopped has ended"),
         };

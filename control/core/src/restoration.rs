@@ -2,10 +2,11 @@
 //!
 //! What must stay true: a review says exactly what confirming would do, by the same look at the state.
 
+use crate::authz::Shown;
 use crate::state::State;
 use muster_model::identity::{Machine, MachineStanding, Principal};
 use muster_model::ids::{AllocationId, Epoch, JobId, NodeId, Rank};
-use muster_model::{HeldTask, Node};
+use muster_model::{Allocation, HeldTask, Node, NodeHealth};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -32,8 +33,8 @@ pub enum Restoration {
         epoch: Epoch,
         /// All of it.
         tasks: Vec<HeldTask>,
-        /// SHA-256 of the key that the agent has shown, where machines have identities. It may be newer than the one in the backup.
-        key_sha256: Option<[u8; 32]>,
+        /// What the agent has proved itself with, where machines have identities. Its key may be newer than the one in the backup.
+        shown: Option<Shown>,
     },
     /// An operator takes machines for those of the fleet.
     Confirm {
@@ -57,7 +58,7 @@ pub struct NodeReview {
     pub has_rival: bool,
     /// Jobs whose tasks run there and go on.
     pub kept: BTreeSet<JobId>,
-    /// Jobs that the backup does not have, or no longer has there, and whose tasks run there: they are stopped.
+    /// Jobs that the backup does not have, or has as over there, and whose tasks run there: they are stopped.
     pub unknown: BTreeSet<JobId>,
     /// Jobs that ran there when the backup was made and whose tasks are not there: this attempt ends as if the node had been lost.
     pub gone: BTreeSet<JobId>,
@@ -70,6 +71,8 @@ pub struct Review {
     pub nodes: Vec<NodeReview>,
     /// Shards that are not confirmed.
     pub shards: Vec<String>,
+    /// Machines of nodes that are enrolled, and are not in the fleet.
+    pub enrolled: Vec<String>,
 }
 
 /// What is still open of a restored state; nothing of one that was not restored.
@@ -77,12 +80,46 @@ pub struct Review {
 pub fn review(state: &State) -> Review {
     let open = state.index().restored.iter().filter_map(|id| state.nodes.get(id));
     let nodes = open.filter_map(|node| of_node(state, node)).collect();
+    let has_node = |name: &String| state.index().node_ids.contains_key(name);
     let is_restored = |machine: &&Machine| machine.standing == MachineStanding::Restored;
     let shards = state.machines.values().filter(is_restored).filter_map(|machine| match &machine.principal {
         Principal::Shard(name) => Some(name.clone()),
         _ => None,
     });
-    Review { nodes, shards: shards.collect() }
+    let enrolled = state.machines.values().filter(is_restored).filter_map(|machine| match &machine.principal {
+        Principal::Node(name) if !has_node(name) => Some(name.clone()),
+        _ => None,
+    });
+    Review { nodes, shards: shards.collect(), enrolled: enrolled.collect() }
+}
+
+impl State {
+    /// Whether a task that an agent runs is one that is to run there.
+    #[must_use]
+    pub fn expects(&self, node: NodeId, task: &HeldTask) -> bool {
+        self.allocations.get(&task.allocation).is_some_and(|held| is_live(held, node, task))
+    }
+
+    /// Whether the agent of a node of that name has to say what it runs before it may come in.
+    #[must_use]
+    pub fn awaits_held(&self, name: &str) -> bool {
+        match self.index().node_ids.get(name).and_then(|id| self.nodes.get(id)) {
+            Some(node) => node.notes.restored.as_ref().is_some_and(|restored| restored.held.is_none()),
+            None => self.index().restored.iter().filter_map(|id| self.nodes.get(id)).any(|node| may_run_unknown(node)),
+        }
+    }
+}
+
+/// Whether the task is one of this allocation there, and not over.
+pub(crate) fn is_live(held: &Allocation, node: NodeId, task: &HeldTask) -> bool {
+    let rank = task.rank.0 as usize;
+    held.tasks.get(rank).is_some_and(|placed| placed.node == node) && !held.task_states[rank].is_over()
+}
+
+/// Whether something that the state does not know may run there. Nothing does on a node that is down: a restore takes every node for silent, so it was fenced
+/// since.
+pub(crate) fn may_run_unknown(node: &Node) -> bool {
+    node.health != NodeHealth::Down && node.notes.restored.as_ref().is_some_and(|restored| !restored.is_clear())
 }
 
 fn of_node(state: &State, node: &Node) -> Option<NodeReview> {
@@ -94,13 +131,14 @@ fn of_node(state: &State, node: &Node) -> Option<NodeReview> {
         for rank in allocation.ranks_on(node.id) {
             let is_over = allocation.task_states.get(rank.0 as usize).is_none_or(muster_model::TaskState::is_over);
             match held.contains(&(allocation.id, rank)) {
+                _ if is_over => false,
                 true => kept.insert(allocation.job),
-                false => !is_over && gone.insert(allocation.job),
+                false => gone.insert(allocation.job),
             };
         }
     }
-    let is_known = |task: &&HeldTask| state.allocations.contains_key(&task.allocation);
-    let unknown = restored.held.iter().flatten().filter(|task| !is_known(task)).map(|task| task.job).collect();
+    let unknown =
+        restored.held.iter().flatten().filter(|task| !state.expects(node.id, task)).map(|task| task.job).collect();
     let is_back = restored.held.is_some();
     if !is_back {
         gone.clear();

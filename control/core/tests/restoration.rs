@@ -146,6 +146,9 @@ fn two_restores_of_one_backup_are_two_histories() {
     begin(&mut state, 10_000_000);
     begin(&mut again, 10_060_000);
     assert!(again.meta.incarnation > state.meta.incarnation && state.meta.incarnation > 1);
+    // What the first has given out within a minute, the second does not.
+    assert!(again.meta.next_job.0 >= state.meta.next_job.0 + 600);
+    assert!(again.meta.next_allocation.0 >= state.meta.next_allocation.0 + 60_000);
     // Made on a host whose clock is behind.
     let begin = |above| Command::Restore(Restoration::Begin { member: 1, key_sha256: None, backup_ms: 0, above });
     let mut refused = late.clone();
@@ -193,8 +196,8 @@ fn unknown_task() -> HeldTask {
     }
 }
 
-fn holds(node: NodeId, epoch: Epoch, tasks: Vec<HeldTask>, key_sha256: Option<[u8; 32]>) -> Command {
-    Command::Restore(Restoration::Held { node, epoch, tasks, key_sha256 })
+fn holds(node: NodeId, epoch: Epoch, tasks: Vec<HeldTask>, shown: Option<Shown>) -> Command {
+    Command::Restore(Restoration::Held { node, epoch, tasks, shown })
 }
 
 fn confirms(name: &str, gone: bool) -> Command {
@@ -311,6 +314,47 @@ fn a_restored_node_leaves_the_fleet_only_when_nothing_of_it_can_run() {
 }
 
 #[test]
+fn a_node_that_leaves_and_comes_back_while_others_wait_is_heard_again() {
+    let mut state = restored(&["n1", "n2"]);
+    let (n1, epoch) = join(&mut state, "n1");
+    done(&mut state, holds(n1, epoch, Vec::new(), None));
+    done(&mut state, Command::Restore(Restoration::Confirm { machines: BTreeSet::new(), gone: false }));
+    assert!(!state.awaits_held("n1") && state.awaits_held("n2"));
+    done(&mut state, Command::RemoveNode { node: n1 });
+    assert!(state.awaits_held("n1"), "by its name alone it may be one that nobody here knows");
+    let (n1, epoch) = join(&mut state, "n1");
+    assert!(state.awaits_held("n1"), "and it is not welcomed without");
+    done(&mut state, holds(n1, epoch, Vec::new(), None));
+    assert!(!state.awaits_held("n1") && !state.nodes[&n1].accepts_work());
+}
+
+#[test]
+fn a_host_that_was_given_up_is_confirmed_with_the_key_that_it_comes_back_with() {
+    let mut state = State::new(7);
+    state.meta.feature_level = NEWEST_LEVEL;
+    join(&mut state, "n1");
+    let machine = Principal::Node("n1".to_owned());
+    pin(&mut state, machine.clone(), 1);
+    let keyless = Restoration::Begin { member: 1, key_sha256: None, backup_ms: 0, above: 0 };
+    let refused = decide(&mut state.clone(), NOW_MS, Command::Restore(keyless));
+    assert!(matches!(refused, Err(Reject::Invalid(_))), "this control node has no key, and machines have: {refused:?}");
+    begin(&mut state, NOW_MS + 5_000);
+    done(&mut state, confirms("n1", true));
+    done(&mut state, Command::Restore(Restoration::Confirm { machines: BTreeSet::new(), gone: false }));
+    assert_eq!(state.machines["node:n1"].standing, MachineStanding::Restored, "nobody knows its key");
+    let (node, epoch) = join(&mut state, "n1");
+    // Of two that come, the one with the newer certificate, until one is confirmed.
+    for (key, issued_ms) in [(2, NOW_MS + 1), (3, NOW_MS + 2), (2, NOW_MS + 1)] {
+        done(&mut state, holds(node, epoch, Vec::new(), Some(shown(key, issued_ms))));
+    }
+    assert!(!state.nodes[&node].accepts_work(), "it was given up, and waits for an operator again");
+    done(&mut state, confirms("n1", false));
+    assert_eq!(state.machines["node:n1"].standing, MachineStanding::Active);
+    assert!(admits(&state, &machine, &shown(3, NOW_MS + 2)).is_ok() && state.nodes[&node].accepts_work());
+    assert!(admits(&state, &machine, &shown(1, NOW_MS)).is_err());
+}
+
+#[test]
 fn a_host_that_was_installed_anew_after_the_backup_comes_in_when_the_one_before_is_said_to_be_gone() {
     let mut state = restored(&["n1", "n2"]);
     let (n1, n2) = (state.index().node_ids["n1"], state.index().node_ids["n2"]);
@@ -349,7 +393,7 @@ fn a_machine_that_has_renewed_its_key_since_the_backup_is_confirmed_with_the_new
             assert!(admits(&state, &machine, &shown(3, NOW_MS + 1)).is_ok(), "it has yet to come back");
         }
         let (_, epoch) = join(&mut state, "n1");
-        done(&mut state, holds(node, epoch, Vec::new(), Some([3; 32])));
+        done(&mut state, holds(node, epoch, Vec::new(), Some(shown(3, NOW_MS + 1))));
         if !confirmed_first {
             assert_eq!(state.machines["node:n1"].standing, MachineStanding::Restored);
             done(&mut state, confirms("n1", false));
@@ -455,7 +499,7 @@ fn restores(seed: u64) -> Result<[usize; 3], String> {
             continue;
         }
         let tasks = there.get(&node).cloned().unwrap_or_default();
-        let held = Command::Restore(Restoration::Held { node, epoch, tasks: tasks.clone(), key_sha256: None });
+        let held = Command::Restore(Restoration::Held { node, epoch, tasks: tasks.clone(), shown: None });
         let confirm = confirms(&name, false);
         // The operator may be first, or the agent.
         let steps = if chance.one_in(2) { [held, confirm] } else { [confirm, held] };
@@ -492,7 +536,9 @@ fn restores(seed: u64) -> Result<[usize; 3], String> {
             .map_err(|reject| reject.to_string())?;
         is_held_back(&state)?;
     }
-    if let Some(node) = state.nodes.values().find(|node| node.notes.restored.is_some()) {
+    // Those that are down wait on for their agents, and hold nobody up.
+    let is_up = |node: &&Arc<Node>| node.health != NodeHealth::Down;
+    if let Some(node) = state.nodes.values().filter(is_up).find(|node| node.notes.restored.is_some()) {
         return Err(format!("node {} is not clear, though all is over: {:?}", node.spec.name, node.notes.restored));
     }
     // What is live now ran before and runs still, on agents that have said so.

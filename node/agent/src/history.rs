@@ -8,6 +8,7 @@ use crate::shared::Shared;
 use muster_enrolment::Sessions;
 use muster_model::HeldTask;
 use muster_model::ids::{Epoch, Revision};
+use muster_model::object::FIRST_INCARNATION;
 use muster_node_core::{StaleStamp, Stamp};
 use muster_proto::v1;
 use muster_runtime::Transport;
@@ -29,12 +30,15 @@ impl Shared {
         self.state.lock().identity.gate.highest().map(|stamp| stamp.incarnation) != Some(incarnation)
     }
 
-    /// All that runs here, or has yet to be reported, for a history that does not know it. Nothing more is started until that one says what to run: it would
-    /// be missing from the list.
+    /// All that runs here, or has yet to be reported, for a history that may not know it. Nothing more is started until one that the agent has not served says
+    /// what to run: it would be missing from the list.
     pub(crate) fn held(&self, incarnation: u64) -> Option<v1::HeldTasks> {
-        self.is_new_history(incarnation).then(|| {
+        let is_new = self.is_new_history(incarnation);
+        (is_new || incarnation > FIRST_INCARNATION).then(|| {
             let _acting = self.acting.lock();
-            self.state.lock().desired = None;
+            if is_new {
+                self.state.lock().desired = None;
+            }
             let tasks = self.config.executor.observe();
             let held = tasks.iter().map(|(key, task)| HeldTask {
                 allocation: key.allocation,

@@ -76,7 +76,10 @@ impl Reconciler {
         let _acting = shared.acting.lock();
         let (desired, observed) = {
             let state = shared.state.lock();
-            let Some(desired) = state.desired.clone() else { return };
+            let Some(desired) = state.desired.clone() else {
+                self.cards_again = None;
+                return;
+            };
             let is_settled = |key: TaskKey| !state.meter.settled().contains(&key) || self.settled.contains(&key);
             let is_done = |key: &TaskKey| state.reports.is_acknowledged(*key) && is_settled(*key);
             let acknowledged = tasks.keys().copied().filter(is_done).collect();

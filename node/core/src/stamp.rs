@@ -12,7 +12,7 @@ use std::fmt;
 /// Where a desired state stands in the history of the cluster. Orders by its fields from the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Stamp {
-    /// The history of the cluster; one higher after each restore. Those of two clusters are never compared: an agent belongs to one.
+    /// The history of the cluster; higher after each restore. Those of two clusters are never compared: an agent belongs to one.
     pub incarnation: u64,
     /// The revision it was read at.
     pub revision: Revision,

@@ -4,10 +4,11 @@
 //! not know is over; or it is down, and then nothing runs there.
 
 use crate::draft::Draft;
+use crate::restoration::may_run_unknown;
 use crate::task_report::TaskReport;
+use muster_model::HeldTask;
 use muster_model::ids::NodeId;
 use muster_model::task::CleanUp;
-use muster_model::{HeldTask, Node, NodeHealth, Restored};
 
 /// Tasks were reported: those that are over, with nothing of them left on their devices, run there no longer.
 pub(super) fn reported(draft: &mut Draft<'_>, id: NodeId, reports: &[TaskReport]) {
@@ -35,22 +36,20 @@ pub(super) fn nothing_is_left(draft: &mut Draft<'_>, id: NodeId) {
     }
 }
 
-/// Whether something that the state does not know may run on a node of the backup. Nothing does on one that is down: a restore takes every node for silent,
-/// so it was fenced since.
+/// Whether something that the state does not know may run on a node of the backup.
 pub(super) fn is_open(draft: &Draft<'_>) -> bool {
-    let is_clear = |restored: &Restored| restored.is_clear();
-    let may_run = |node: &Node| node.health != NodeHealth::Down && !node.notes.restored.as_deref().is_none_or(is_clear);
-    draft.state.index().restored.iter().filter_map(|id| draft.node(*id)).any(may_run)
+    draft.state.index().restored.iter().filter_map(|id| draft.node(*id)).any(may_run_unknown)
 }
 
-/// Once all nodes are clear, but for those that are down and hence run nothing, they are nodes like others.
+/// Once all nodes are clear, but for those that are down and hence run nothing, they are nodes like others. Those wait on for their agents.
 pub(super) fn clear(draft: &mut Draft<'_>) {
     if is_open(draft) {
         return;
     }
     for id in &draft.state.index().restored {
-        let is_confirmed = draft.node(*id).and_then(|node| node.notes.restored.as_ref()).is_some_and(|it| it.confirmed);
-        if is_confirmed && let Some(node) = draft.node_mut(*id) {
+        let restored = draft.node(*id).and_then(|node| node.notes.restored.as_ref());
+        let is_over = restored.is_some_and(|restored| restored.confirmed && restored.held.is_some());
+        if is_over && let Some(node) = draft.node_mut(*id) {
             node.notes.restored = None;
         }
     }

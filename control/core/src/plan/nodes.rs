@@ -11,6 +11,7 @@ use crate::bounds::{
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use crate::restoration::may_run_unknown;
 use crate::state::State;
 use muster_model::ids::{Epoch, NodeId};
 use muster_model::node::{ClearedGpu, NodeNotes, RemovedNode, Rival};
@@ -109,7 +110,7 @@ pub(super) fn remove(draft: &mut Draft<'_>, id: NodeId) -> Result<Done, Reject> 
         );
         return Err(Reject::InUse { what: "allocation".to_owned(), id: held.to_string(), why });
     }
-    if node.health != NodeHealth::Down && node.notes.restored.as_ref().is_some_and(|restored| !restored.is_clear()) {
+    if may_run_unknown(node) {
         let why = format!(
             "it comes from a backup, and tasks that the backup does not know may run there. If its host is off for good, say so: \
              `muster machine confirm --gone node:{}`",

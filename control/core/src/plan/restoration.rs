@@ -6,11 +6,12 @@
 
 use super::clearance::clear;
 use super::{attempts, level, machines, nodes};
+use crate::authz::Shown;
 use crate::bounds::HELD_TASKS_MAX;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
-use crate::restoration::Restoration;
+use crate::restoration::{Restoration, is_live};
 use crate::state::State;
 use muster_model::identity::{Machine, MachineStanding};
 use muster_model::ids::{AllocationId, Epoch, NodeId, Rank};
@@ -27,6 +28,9 @@ const NODES_SKIPPED: u32 = 100_000;
 const TENANTS_SKIPPED: u32 = 1_000;
 const CELLS_SKIPPED: u32 = 1_000;
 const CREDENTIALS_SKIPPED: u64 = 1_000_000;
+/// And those that a first restore of the same backup may have given out, for each second since the backup; of nodes, tenants and cells it is one in an hour.
+const JOBS_PER_S: u64 = 10;
+const ALLOCATIONS_PER_S: u64 = 1_000;
 /// Of a history; far below it a second of the year 9999.
 const INCARNATION_MAX: u64 = 1 << 62;
 const MEMBER_OF_BEFORE: &str = "a control node of before the restore";
@@ -34,10 +38,13 @@ const MEMBER_OF_BEFORE: &str = "a control node of before the restore";
 pub(super) fn plan(draft: &mut Draft<'_>, step: &Restoration) -> Result<Done, Reject> {
     level::need(draft.state, level::RESTORATION, "restoration")?;
     match step {
-        Restoration::Begin { member, key_sha256, backup_ms: _, above } => begin(draft, *member, *key_sha256, *above),
-        Restoration::Held { node, epoch, tasks, key_sha256 } => {
+        Restoration::Begin { member, key_sha256, backup_ms, above } => {
+            skip_ids(draft, *backup_ms, *above)?;
+            begin(draft, *member, *key_sha256, *backup_ms)
+        }
+        Restoration::Held { node, epoch, tasks, shown } => {
             hold(draft, *node, *epoch, tasks)?;
-            adopt_key(draft, *node, *key_sha256);
+            adopt_key(draft, *node, shown.as_ref());
             Ok(Done::Ok)
         }
         Restoration::Confirm { machines, gone: false } => confirm(draft, machines),
@@ -45,9 +52,12 @@ pub(super) fn plan(draft: &mut Draft<'_>, step: &Restoration) -> Result<Done, Re
     }
 }
 
-fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>, above: u64) -> Result<Done, Reject> {
+fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>, backup_ms: u64) -> Result<Done, Reject> {
     let state = draft.state;
-    skip_ids(draft, above)?;
+    if key_sha256.is_none() && !state.machines.is_empty() {
+        let problem = format!("is missing, and {} machines of the backup have identities", state.machines.len());
+        return Err(Reject::field("identity", problem, "give the folder with the identity of this control node"));
+    }
     for id in state.credentials.keys() {
         draft.delete(Key::Credential(*id));
     }
@@ -74,8 +84,9 @@ fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>, above
         let own = machines::pinned(draft, &Principal::Member(member), key);
         draft.put(Object::Machine(own));
     }
+    let since_s = draft.now_ms.saturating_sub(backup_ms) / 1_000;
     for cell in state.cells.values() {
-        let epoch = Epoch(cell.epoch.0.saturating_add(EPOCHS_SKIPPED));
+        let epoch = Epoch(cell.epoch.0.saturating_add(EPOCHS_SKIPPED).saturating_add(since_s));
         draft.put(Object::Cell(Cell { epoch, holder: None, ..cell.clone() }));
     }
     for node in state.nodes.values() {
@@ -86,21 +97,29 @@ fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>, above
     Ok(Done::Ok)
 }
 
-fn skip_ids(draft: &mut Draft<'_>, above: u64) -> Result<(), Reject> {
+fn skip_ids(draft: &mut Draft<'_>, backup_ms: u64, above: u64) -> Result<(), Reject> {
     if above > INCARNATION_MAX {
         let problem = format!("is {above}");
         return Err(Reject::field("incarnation_above", problem, format!("use a number up to {INCARNATION_MAX}")));
     }
     let now_ms = draft.now_ms;
+    // A second restore of the same backup is above what the first has given out.
+    let since_s = now_ms.saturating_sub(backup_ms) / 1_000;
+    let since_h = u32::try_from(since_s / 3_600).unwrap_or(u32::MAX);
     let meta = &mut draft.meta;
     // Two restores of one backup must not be one history.
     meta.incarnation = meta.incarnation.max(above).saturating_add(1).max(now_ms / 1_000);
-    meta.next_job.0 = meta.next_job.0.saturating_add(JOBS_SKIPPED);
-    meta.next_allocation.0 = meta.next_allocation.0.saturating_add(ALLOCATIONS_SKIPPED);
-    meta.next_node.0 = meta.next_node.0.saturating_add(NODES_SKIPPED);
-    meta.next_tenant.0 = meta.next_tenant.0.saturating_add(TENANTS_SKIPPED);
-    meta.next_cell.0 = meta.next_cell.0.saturating_add(CELLS_SKIPPED);
-    meta.next_credential = meta.next_credential.saturating_add(CREDENTIALS_SKIPPED);
+    meta.next_job.0 = meta.next_job.0.saturating_add(JOBS_SKIPPED).saturating_add(since_s.saturating_mul(JOBS_PER_S));
+    meta.next_allocation.0 = meta
+        .next_allocation
+        .0
+        .saturating_add(ALLOCATIONS_SKIPPED)
+        .saturating_add(since_s.saturating_mul(ALLOCATIONS_PER_S));
+    meta.next_node.0 = meta.next_node.0.saturating_add(NODES_SKIPPED).saturating_add(since_h);
+    meta.next_tenant.0 = meta.next_tenant.0.saturating_add(TENANTS_SKIPPED).saturating_add(since_h);
+    meta.next_cell.0 = meta.next_cell.0.saturating_add(CELLS_SKIPPED).saturating_add(since_h);
+    meta.next_credential =
+        meta.next_credential.saturating_add(CREDENTIALS_SKIPPED).saturating_add(since_s.saturating_mul(JOBS_PER_S));
     // Nobody knows which submissions were acknowledged after the backup: none of before is taken for a new one.
     meta.requests_floor_ms = meta.requests_floor_ms.max(now_ms);
     Ok(())
@@ -114,8 +133,10 @@ fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> 
     }
     let restored = match &node.notes.restored {
         Some(restored) => Restored::clone(restored),
-        // It joined the fleet after the backup, and runs what the state does not know.
-        None if tasks.iter().any(|task| !draft.state.allocations.contains_key(&task.allocation)) => Restored::default(),
+        // It joined the fleet after the backup and runs what the state does not know, or nobody has confirmed its machine.
+        None if tasks.iter().any(|task| !draft.state.expects(id, task)) || is_unconfirmed(draft.state, node) => {
+            Restored::default()
+        }
         None => return Ok(()),
     };
     // Tasks of a later epoch than the backup's were started after it. They go on until the node is confirmed, so they must not pass for tasks of
@@ -129,20 +150,25 @@ fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> 
     Ok(())
 }
 
-/// Machines renew their keys, so that some have one that is newer than the backup. What was confirmed already is active with it.
-fn adopt_key(draft: &mut Draft<'_>, id: NodeId, key_sha256: Option<[u8; 32]>) {
-    let Some(key_sha256) = key_sha256 else { return };
-    let Some(node) = draft.node(id) else { return };
-    let machine = Principal::Node(node.spec.name.clone());
-    let is_confirmed = node.notes.restored.as_ref().is_none_or(|restored| restored.confirmed);
-    let Some(known) = draft.state.machines.get(&machine.to_string()) else { return };
-    if known.standing != MachineStanding::Restored {
+fn is_unconfirmed(state: &State, node: &Node) -> bool {
+    let machine = state.machines.get(&Principal::Node(node.spec.name.clone()).to_string());
+    machine.is_some_and(|machine| machine.standing == MachineStanding::Restored)
+}
+
+/// Machines renew their keys, so that some have one that is newer than the backup: of several the newest. What was confirmed already is active with it.
+fn adopt_key(draft: &mut Draft<'_>, id: NodeId, shown: Option<&Shown>) {
+    let Some((shown, known)) = shown.zip(draft.state.nodes.get(&id).filter(|node| is_unconfirmed(draft.state, node)))
+    else {
         return;
-    }
+    };
+    let Some(known) = draft.state.machines.get(&Principal::Node(known.spec.name.clone()).to_string()) else { return };
     let mut now = known.clone();
-    if !known.has_key(&key_sha256) {
-        (now.key_sha256, now.next_key_sha256, now.since_ms) = (key_sha256, None, draft.now_ms);
+    if !known.has_key(&shown.key_sha256) && shown.issued_ms > known.since_ms {
+        (now.key_sha256, now.next_key_sha256, now.since_ms) = (shown.key_sha256, None, shown.issued_ms);
     }
+    // `clear` has removed the note of one that was confirmed and runs nothing else.
+    let restored = |node: &Node| node.notes.restored.clone();
+    let is_confirmed = draft.node(id).is_some_and(|node| restored(node).is_none_or(|restored| restored.confirmed));
     if is_confirmed {
         now.standing = MachineStanding::Active;
     }
@@ -175,11 +201,11 @@ fn confirm(draft: &mut Draft<'_>, named: &BTreeSet<Principal>) -> Result<Done, R
     Ok(Done::Ok)
 }
 
-/// Whether its agent has yet to say what it runs.
+/// Whether its agent has yet to show its key, and to say what it runs.
 fn is_awaited(state: &State, machine: &Principal) -> bool {
     let Principal::Node(name) = machine else { return false };
     let node = state.index().node_ids.get(name).and_then(|id| state.nodes.get(id));
-    node.and_then(|node| node.notes.restored.as_ref()).is_some_and(|restored| restored.held.is_none())
+    node.is_some_and(|node| node.notes.restored.as_ref().is_none_or(|restored| restored.held.is_none()))
 }
 
 /// The hosts of these nodes are off: as if every grace of what ran there had passed.
@@ -209,17 +235,17 @@ fn give_up(draft: &mut Draft<'_>, named: &BTreeSet<Principal>) -> Result<Done, R
     Ok(Done::Ok)
 }
 
-/// The node without its host. Where another agent asks to be it, that one is let in, and says what it runs: it may have served the node after the backup.
+/// The node without its host. Where another agent asks to be it, that one is let in, and says what it runs: it may have served the node after the backup. The
+/// node's epoch grows when it joins.
 fn given_up(node: &Node) -> Node {
-    let epoch = node.epoch.next();
-    let (health, agent, restored) = match &node.notes.rival {
-        None => {
-            (NodeHealth::Down, node.notes.agent, Restored { confirmed: true, held: Some(Vec::new()), settled: true })
-        }
-        Some(_) => (NodeHealth::Silent, 0, Restored { confirmed: true, held: None, settled: false }),
+    let Some(rival) = &node.notes.rival else {
+        let restored = Restored { confirmed: true, held: Some(Vec::new()), settled: true };
+        let notes = NodeNotes { restored: Some(Box::new(restored)), ..node.notes.clone() };
+        return Node { health: NodeHealth::Down, epoch: node.epoch.next(), notes, ..node.clone() };
     };
-    let notes = NodeNotes { agent, rival: None, restored: Some(Box::new(restored)), ..node.notes.clone() };
-    Node { health, epoch, notes, ..node.clone() }
+    let restored = Restored { confirmed: true, held: None, settled: false };
+    let (agent, restored) = (rival.agent, Some(Box::new(restored)));
+    Node { notes: NodeNotes { agent, rival: None, restored, ..node.notes.clone() }, ..node.clone() }
 }
 
 fn is_known(draft: &Draft<'_>, machine: &Principal) -> bool {
@@ -233,9 +259,9 @@ fn settle(draft: &mut Draft<'_>, id: NodeId) {
     let Some(Restored { confirmed: true, held: Some(held), settled: false }) = restored.cloned() else { return };
     let there: BTreeSet<(AllocationId, Rank)> = held.iter().map(|task| (task.allocation, task.rank)).collect();
     attempts::lose_tasks(draft, id, |allocation, rank| there.contains(&(allocation, rank)));
-    let state = draft.state;
+    let is_expected = |task: &HeldTask| draft.allocation(task.allocation).is_some_and(|held| is_live(held, id, task));
+    let unknown = held.into_iter().filter(|task| !is_expected(task)).collect();
     if let Some(node) = draft.node_mut(id) {
-        let unknown = held.into_iter().filter(|task| !state.allocations.contains_key(&task.allocation)).collect();
         node.notes.restored = Some(Box::new(Restored { confirmed: true, held: Some(unknown), settled: true }));
     }
 }

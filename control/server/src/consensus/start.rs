@@ -43,16 +43,16 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
     let me = match identity {
         Some(stored) if stored.id != id => return Err(OpenError::OtherNode { stored: stored.id, configured: id }),
         Some(stored) => stored,
-        None => {
-            // Zero stands for "not known".
-            let new = Identity { id, disk: host.chance.u64().max(1), cluster: None };
-            log.save_identity(&new).await.map_err(disk)?;
-            new
-        }
+        // Zero stands for "not known".
+        None => Identity { id, disk: host.chance.u64().max(1), cluster: None },
     };
     let replica = Replica::open(&host, log.clone(), generation, stop.clone()).await.map_err(disk)?;
-    if !has_log && replica.read(|_, revision| revision.0 > 0) {
-        return Err(OpenError::HalfRestored);
+    if identity.is_none() {
+        // Before anything is written to the log: the next start has to find it as it is.
+        if !has_log && replica.read(|_, revision| revision.0 > 0) {
+            return Err(OpenError::HalfRestored);
+        }
+        log.save_identity(&me).await.map_err(disk)?;
     }
     let peers = Arc::new(Peers::new(host.clone(), me, log.clone(), replica.clone(), stop.clone(), &config));
 

@@ -233,13 +233,14 @@ impl v1::machines_server::Machines for MachinesService {
         let named = |(index, name): (usize, &String)| machine(&format!("names[{index}]"), name);
         let machines: BTreeSet<Principal> = names.iter().enumerate().map(named).collect::<Result<_, Status>>()?;
         let look = |state: &State, revision: muster_model::Revision, _: &Allowed| {
-            let Review { mut nodes, mut shards } = review(state);
+            let Review { mut nodes, mut shards, mut enrolled } = review(state);
             if !machines.is_empty() {
                 nodes.retain(|node| machines.contains(&Principal::Node(node.name.clone())));
                 shards.retain(|shard| machines.contains(&Principal::Shard(shard.clone())));
+                enrolled.retain(|name| machines.contains(&Principal::Node(name.clone())));
             }
             let nodes = nodes.into_iter().map(reviewed).collect();
-            v1::ConfirmReply { nodes, shards, revision: revision.0, grants: state.grants.len() as u64 }
+            v1::ConfirmReply { nodes, shards, enrolled, revision: revision.0, grants: state.grants.len() as u64 }
         };
         let ask = Ask { rpc: Rpc::MachinesConfirm, about: About::Nothing };
         let mut reply = self.0.look(&author, ask, v1::Consistency::Linearizable.into(), look).await?;

@@ -51,8 +51,15 @@ struct Introduced {
     agent: u64,
     cluster: Option<u64>,
     session: Option<SessionCount>,
-    /// What it runs, where it has not served this history of the cluster.
-    held: Option<Vec<HeldTask>>,
+    /// What it runs; none of an agent of an earlier version, and in a cluster that was never restored.
+    held: Option<Held>,
+}
+
+/// What an agent says that it runs.
+struct Held {
+    tasks: Vec<HeldTask>,
+    /// It has not served this history of the cluster.
+    is_new: bool,
 }
 
 /// Waits for the Hello, joins the node and welcomes the agent.
@@ -69,7 +76,6 @@ pub(super) async fn admit(
     if let Some(other) = cluster.filter(|other| *other != own) {
         return Err(NotJoined::Refused(other_cluster(hub, &name, other, own)));
     }
-    is_awaited(hub, &name, held.is_some())?;
     let proofs = spec.proofs.clone();
     // Below that level the log has no place for them; the session reports them once it has.
     if hub.consensus.read(|state, _| state.meta.feature_level < PROOFS_LEVEL) {
@@ -79,6 +85,10 @@ pub(super) async fn admit(
     let now_ms = hub.consensus.now_ms();
     let judged = hub.consensus.read(|state, _| authorize(state, now_ms, author, &ask));
     judged.map_err(|denied| NotJoined::Bad(refusal::denied(&denied)))?;
+    // Before it counts as connected; a follower that is behind may not know it yet.
+    if held.is_none() && hub.consensus.read(|state, _| state.awaits_held(&name)) {
+        return Err(silent_on_tasks(&name));
+    }
     let mut commands: Vec<Command> = counted(hub, author, session)?.into_iter().collect();
     commands.push(Command::JoinNode { spec, usage_incarnation, agent });
     let commands: Vec<Command> = commands.into_iter().map(|command| signed(&hub.consensus, author, command)).collect();
@@ -153,23 +163,15 @@ async fn decided(hub: &Hub, name: &str, commands: Vec<Command>, out: &Out) -> Re
     }
 }
 
-/// Whether the agent says what it runs, where the state has to know it: that agent would be told nothing, and its tasks' leases would be renewed.
-fn is_awaited(hub: &Hub, name: &str, says: bool) -> Result<(), NotJoined> {
-    let awaits = |state: &State, name: &str| {
-        let node = state.index().node_ids.get(name).and_then(|id| state.nodes.get(id));
-        node.and_then(|node| node.notes.restored.as_ref()).is_some_and(|restored| restored.held.is_none())
-    };
-    if says || !hub.consensus.read(|state, _| awaits(state, name)) {
-        return Ok(());
-    }
+/// An agent that does not say what it runs would be told nothing, and its tasks' leases would be renewed.
+fn silent_on_tasks(name: &str) -> NotJoined {
     metrics::counter!("muster_agents_without_held_tasks_total").increment(1);
     tracing::error!(
         node = name,
-        "an agent does not say what it runs, which a state of a backup has to know: is its version an earlier one?"
+        "an agent of an earlier version does not say what it runs, which a restored state has to know"
     );
-    let why = "the state comes from a backup, and this agent does not say what it runs: install the version of the control nodes. If it has that version, two \
-               restores have one number: restore again with --incarnation-above";
-    Err(NotJoined::Refused(why.to_owned()))
+    let why = "the cluster was restored from a backup, and this agent does not say what it runs: install the version of the control nodes";
+    NotJoined::Refused(why.to_owned())
 }
 
 /// An agent that meets a state of a backup says what it runs before anything else is said to it. Gives the revision of that, and the node's epoch then.
@@ -177,26 +179,26 @@ async fn meets_restored(
     hub: &Hub,
     (author, shown): (&Author, Option<&Shown>),
     (node, name, epoch): (NodeId, &str, Epoch),
-    held: Option<Vec<HeldTask>>,
+    held: Option<Held>,
     out: &Out,
 ) -> Result<Option<(Revision, Epoch)>, NotJoined> {
-    // It has said so before, or serves this history from its beginning.
-    let Some(tasks) = held else { return Ok(None) };
-    let key_sha256 = shown.map(|shown| shown.key_sha256);
+    let is_awaited = hub.consensus.read(|state, _| state.awaits_held(name));
+    let Some(Held { tasks, is_new }) = held else {
+        return if is_awaited { Err(silent_on_tasks(name)) } else { Ok(None) };
+    };
     let is_of_interest = |state: &State| {
         let is_restored = state.nodes.get(&node).is_some_and(|there| there.notes.restored.is_some());
         let machine = state.machines.get(&Principal::Node(name.to_owned()).to_string());
         let has_old_key = machine.is_some_and(|machine| machine.standing == MachineStanding::Restored);
-        let is_unknown = |task: &HeldTask| !state.allocations.contains_key(&task.allocation);
         // It joined the fleet after the backup.
-        let is_late = state.meta.incarnation > FIRST_INCARNATION && tasks.iter().any(is_unknown);
-        is_restored || has_old_key || is_late
+        let is_late = state.meta.incarnation > FIRST_INCARNATION && tasks.iter().any(|task| !state.expects(node, task));
+        is_awaited || is_new && (is_restored || has_old_key || is_late)
     };
     if !hub.consensus.read(|state, _| is_of_interest(state)) {
         return Ok(None);
     }
     let count = tasks.len();
-    let step = Restoration::Held { node, epoch, tasks, key_sha256 };
+    let step = Restoration::Held { node, epoch, tasks, shown: shown.copied() };
     let command = signed(&hub.consensus, author, Command::Restore(step));
     let (decided, revision) = decided(hub, name, vec![command], out).await?;
     if let Some(Err(reject)) = decided.into_iter().next() {
@@ -272,8 +274,9 @@ async fn hello(hub: &Hub, inbound: &mut Inbound) -> Result<Introduced, NotJoined
         let errors: Vec<_> = errors.into_iter().map(|error| error.under("spec")).collect();
         NotJoined::Bad(refusal::fields(&errors))
     })?;
-    let v1::Hello { usage_incarnation, agent, cluster, session, held, .. } = hello;
-    let held = held.map(|held| held.tasks.into_iter().map(Into::into).collect());
+    let v1::Hello { usage_incarnation, cluster_incarnation, agent, cluster, session, held, .. } = hello;
+    let is_new = cluster_incarnation != Some(hub.consensus.read(|state, _| state.meta.incarnation));
+    let held = held.map(|held| Held { tasks: held.tasks.into_iter().map(Into::into).collect(), is_new });
     let session = session.map(|v1::SessionCount { generation, nonce }| SessionCount { generation, nonce });
     Ok(Introduced { spec, usage_incarnation, agent, cluster, session, held })
 }
