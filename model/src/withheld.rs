@@ -40,11 +40,16 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
+    /// Cards of which something is kept in use although it would be withheld.
+    #[must_use]
+    pub fn spared_cards(&self) -> BTreeSet<u16> {
+        self.spared.iter().map(|spared| spared.gpu).collect()
+    }
+
     /// What is kept in use although it would be withheld, for people.
     #[must_use]
     pub fn in_words(&self) -> Option<String> {
-        let cards: BTreeSet<u16> = self.spared.iter().map(|spared| spared.gpu).collect();
-        let cards: Vec<String> = cards.iter().map(ToString::to_string).collect();
+        let cards: Vec<String> = self.spared_cards().iter().map(ToString::to_string).collect();
         let first = self.spared.first()?;
         Some(format!(
             "GPU {} kept in use, since as many GPUs of the cell are withheld as the pool allows (withheld-max-percent, withheld-max-gpus): {}",

@@ -47,6 +47,21 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         "Nodes in quarantine: they failed to start tasks and take no new work until `muster undrain`",
     ),
     (
+        "muster_nodes_restored",
+        Gauge,
+        "Nodes that wait after a restore from a backup, for an operator, their agent or other nodes: `muster machine confirm --dry-run`",
+    ),
+    (
+        "muster_gpus_spared",
+        Gauge,
+        "GPUs that are kept in use against a verdict of their agent, because the pool allows no more to be withheld",
+    ),
+    (
+        "muster_agents_without_held_tasks_total",
+        Counter,
+        "Agents that were refused because they do not say what they run, which a restored cluster has to know: their version is too old",
+    ),
+    (
         "muster_floor_account_gpus",
         Gauge,
         "GPUs of the floor accounts at and below a tenant, by model and state: busy (charged), idle, lent (the part of idle that burst uses), unmet (lost \

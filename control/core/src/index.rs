@@ -95,6 +95,8 @@ pub struct Index {
     pub quarantined: BTreeSet<NodeId>,
     /// Nodes of a backup of which not all is clear yet.
     pub restored: BTreeSet<NodeId>,
+    /// Nodes with cards that are kept in use although their agents would withhold them.
+    pub sparing: BTreeSet<NodeId>,
     /// Remembered requests, each tenant's and everybody's.
     pub requests: RequestIndex,
     /// Allocations by who pays for them.
@@ -191,6 +193,7 @@ impl Index {
             self.with_rival.remove(&node.id);
             self.quarantined.remove(&node.id);
             self.restored.remove(&node.id);
+            self.sparing.remove(&node.id);
             if let Some(count) = self.pool_nodes.get_mut(&node.spec.pool) {
                 *count -= 1;
                 if *count == 0 {
@@ -209,6 +212,9 @@ impl Index {
             }
             if node.notes.restored.is_some() {
                 self.restored.insert(node.id);
+            }
+            if !node.notes.verdicts.spared.is_empty() {
+                self.sparing.insert(node.id);
             }
             *self.pool_nodes.entry(node.spec.pool.clone()).or_default() += 1;
             self.cell_mut(node.cell, |cell| cell.add_node(node));

@@ -57,13 +57,11 @@ pub(super) fn joins(node: &mut Node) {
 /// Follows verdicts that were spared, the lowest nodes first, where cards have come back or the pool allows more.
 pub(super) fn follow_spared(draft: &mut Draft<'_>) {
     let state = draft.state;
-    let spared = state.nodes.values().filter(|node| !node.notes.verdicts.spared.is_empty());
-    let ids: Vec<NodeId> = spared.map(|node| node.id).collect();
     // Where one node finds no room, no other of its pool in that cell does: each is looked through once.
     let mut full: BTreeSet<(CellId, String)> = BTreeSet::new();
     let mut changed = 0;
-    for id in ids {
-        let Some(known) = draft.node(id) else { continue };
+    for id in &state.index().sparing {
+        let Some(known) = draft.node(*id) else { continue };
         let place = (known.cell, known.spec.pool.clone());
         if changed >= SWEEP_MAX || full.contains(&place) {
             continue;

@@ -7,6 +7,7 @@ use crate::consensus::forms::form_of;
 use crate::consensus::frozen::Frozen;
 use crate::consensus::stored::{encode, ended_key, job_key, object_key, state_space};
 use crate::consensus::types::{Answer, LogEntry, LogId, Member, Membership, StorageError, Types};
+use muster_control_core::State;
 use muster_model::object::FinishedJob;
 use muster_model::{Change, GpuUnits, Key, MoveFate, MovedJob, Object, Revision};
 use muster_runtime::{Batch, DiskError};
@@ -129,7 +130,7 @@ impl Replica {
             // Under the lock: whoever reads memory finds the same on disk.
             self.store.read().kv.write(&batch)?;
             forgotten = memory.state.meta.finished_forgotten;
-            metrics::gauge!("muster_nodes_quarantined").set(memory.state.index().quarantined.len() as f64);
+            count_nodes(&memory.state);
             metrics::gauge!("muster_finished_jobs").set(memory.state.meta.finished_kept as f64);
             metrics::counter!("muster_finished_jobs_forgotten_total").absolute(forgotten);
         }
@@ -139,6 +140,16 @@ impl Replica {
         }
         Ok(())
     }
+}
+
+/// Nodes that need somebody; each of them is few in a healthy fleet.
+fn count_nodes(state: &State) {
+    let index = state.index();
+    metrics::gauge!("muster_nodes_quarantined").set(index.quarantined.len() as f64);
+    metrics::gauge!("muster_nodes_restored").set(index.restored.len() as f64);
+    let nodes = index.sparing.iter().filter_map(|id| state.nodes.get(id));
+    let spared: usize = nodes.map(|node| node.notes.verdicts.spared_cards().len()).sum();
+    metrics::gauge!("muster_gpus_spared").set(spared as f64);
 }
 
 /// Finished jobs that are forgotten before their disk space is given back: reading past so many costs a few milliseconds, and so many
