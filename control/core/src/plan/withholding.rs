@@ -8,7 +8,7 @@ use crate::bounds::SWEEP_MAX;
 use crate::draft::Draft;
 use crate::level;
 use crate::routing::rules;
-use muster_model::ids::{CellId, NodeId};
+use muster_model::ids::CellId;
 use muster_model::node::{Verdicts, Withheld};
 use muster_model::{Node, Object};
 use std::collections::BTreeSet;
