@@ -40,6 +40,7 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
     let has_log = log::is_in_use(&host).map_err(disk)?;
     let Opened { log, identity, generation } =
         log::open(&host, id, stop.clone(), config.planted).await.map_err(disk)?;
+    let is_new = identity.is_none();
     let me = match identity {
         Some(stored) if stored.id != id => return Err(OpenError::OtherNode { stored: stored.id, configured: id }),
         Some(stored) => stored,
@@ -47,7 +48,7 @@ async fn open_until(host: Host, config: ConsensusConfig, stop: Stop) -> Result<C
         None => Identity { id, disk: host.chance.u64().max(1), cluster: None },
     };
     let replica = Replica::open(&host, log.clone(), generation, stop.clone()).await.map_err(disk)?;
-    if identity.is_none() {
+    if is_new {
         // Before anything is written to the log: the next start has to find it as it is.
         if !has_log && replica.read(|_, revision| revision.0 > 0) {
             return Err(OpenError::HalfRestored);
