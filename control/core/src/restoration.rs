@@ -2,9 +2,8 @@
 //!
 //! What must stay true: a review says exactly what confirming would do, by the same look at the state.
 
-use crate::authz::Shown;
 use crate::state::State;
-use muster_model::identity::{Machine, MachineStanding, Principal};
+use muster_model::identity::{Machine, MachineStanding, Principal, Shown};
 use muster_model::ids::{AllocationId, Epoch, JobId, NodeId, Rank};
 use muster_model::{Allocation, HeldTask, Node, NodeHealth};
 use serde::{Deserialize, Serialize};

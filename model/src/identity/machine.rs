@@ -97,6 +97,15 @@ impl Machine {
     }
 }
 
+/// What a machine has proved itself with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// SHA-256 of its public key.
+    pub key_sha256: [u8; 32],
+    /// When its certificate was made, in ms since the Unix epoch.
+    pub issued_ms: u64,
+}
+
 /// What kind of machine may be enrolled with a join token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MachineRole {

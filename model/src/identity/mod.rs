@@ -13,7 +13,7 @@ mod secret;
 pub use audit::{AuditHead, AuditRecord, Author};
 pub use credential::{Credential, CredentialKind};
 pub use grant::{Grant, Role, Subject};
-pub use machine::{Enrolled, Enrolment, JoinToken, Machine, MachineRole, MachineStanding, SessionCount};
+pub use machine::{Enrolled, Enrolment, JoinToken, Machine, MachineRole, MachineStanding, SessionCount, Shown};
 pub use principal::{BadPrincipal, Principal};
 pub use secret::{Sealed, Secret};
 

@@ -9,18 +9,8 @@
 
 use super::Denied;
 use crate::state::State;
-use muster_model::identity::{Enrolment, Machine, MachineStanding};
+use muster_model::identity::{Enrolment, Machine, MachineStanding, Shown};
 use muster_model::{Principal, Rpc};
-use serde::{Deserialize, Serialize};
-
-/// What a machine has proved itself with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
-    /// SHA-256 of its public key.
-    pub key_sha256: [u8; 32],
-    /// When its certificate was made, in ms since the Unix epoch.
-    pub issued_ms: u64,
-}
 
 /// Whether a machine that has shown this may connect.
 ///

@@ -15,7 +15,8 @@ mod table;
 mod visible;
 
 pub use ask::{About, Ask, Asks};
-pub use machines::{Shown, admits, is_pinned};
+pub use machines::{admits, is_pinned};
+pub use muster_model::identity::Shown;
 pub use rights::Rights;
 pub use table::{Rule, rule};
 pub use visible::Visibility;

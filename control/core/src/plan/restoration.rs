@@ -6,14 +6,13 @@
 
 use super::clearance::clear;
 use super::{attempts, level, machines, nodes};
-use crate::authz::Shown;
 use crate::bounds::HELD_TASKS_MAX;
 use crate::draft::Draft;
 use crate::outcome::Done;
 use crate::reject::Reject;
 use crate::restoration::{Restoration, is_live};
 use crate::state::State;
-use muster_model::identity::{Machine, MachineStanding};
+use muster_model::identity::{Machine, MachineStanding, Shown};
 use muster_model::ids::{AllocationId, Epoch, NodeId, Rank};
 use muster_model::object::Key;
 use muster_model::{Cell, HeldTask, Node, NodeHealth, NodeNotes, Object, Principal, Restored};
