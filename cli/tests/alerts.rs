@@ -31,7 +31,7 @@ struct Rule {
 
 /// Words of PromQL that the rules use.
 const PROMQL: &[&str] =
-    &["increase", "rate", "sum", "count", "avg_over_time", "max_over_time", "by", "or", "unless", "offset"];
+    &["increase", "rate", "sum", "count", "max", "avg_over_time", "max_over_time", "by", "or", "unless", "offset"];
 /// Labels of the agent's page and of its gauges.
 const LABELS: &[&str] =
     &["gpu", "UUID", "Hostname", "cell", "xid", "action", "state", "muster_job", "muster_allocation"];
