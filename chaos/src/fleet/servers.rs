@@ -113,6 +113,7 @@ impl Servers {
     /// Starts one server on its host, in the host's own tasks: whatever it spawns dies with the host.
     pub(super) async fn start_on(&self, host: Host) {
         let name = host.name.clone();
+        let life = self.world.life_of(&name);
         let role = match VOTERS.iter().find(|(_, voter, _)| *voter == name) {
             Some((id, _, _)) => Role::Control(*id),
             None if SHARDS.contains(&name.as_str()) => Role::Shard(name.clone()),
@@ -131,7 +132,10 @@ impl Servers {
         };
         if let Err(error) = provided {
             drop(host);
-            self.failed_to_start(&name, &error).await;
+            // It was crashed meanwhile; whoever crashed it starts it again.
+            if self.world.life_of(&name) == life {
+                self.failed_to_start(&name, &error).await;
+            }
             return;
         }
         let starting = match VOTERS.iter().find(|(_, voter, _)| *voter == name) {

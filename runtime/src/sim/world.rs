@@ -197,6 +197,12 @@ impl SimWorld {
         self.0.hosts.lock().get(name).is_some_and(|slot| slot.up.is_some())
     }
 
+    /// How often the host has booted, if it is up.
+    #[must_use]
+    pub fn life_of(&self, name: &str) -> Option<u64> {
+        self.0.hosts.lock().get(name).filter(|slot| slot.up.is_some()).map(|slot| slot.lives)
+    }
+
     /// Crashes the host, if it is up: all its tasks end, its connections break, what its disk had not synced is lost but for a random
     /// prefix. Returns once nothing of it runs.
     ///
