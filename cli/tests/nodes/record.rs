@@ -147,4 +147,16 @@ fn an_agent_runs_on_a_recorded_host() {
     let gpus = site.json(&["gpus", "recorded"]);
     let uuids: Vec<&str> = gpus.as_array().expect("a list").iter().filter_map(|gpu| gpu["uuid"].as_str()).collect();
     assert_eq!(uuids, recorded.cards.iter().map(|card| card.uuid.as_str()).collect::<Vec<_>>(), "{gpus}");
+    // Its driver serves CUDA 13.0.
+    let asks_for = |cuda: &str| {
+        let selector = format!("device.cuda >= version(\"{cuda}\")");
+        site.submit(&["--gpus", "1", "--selector", &selector, "--", "true"])
+    };
+    let (runs, waits) = (asks_for("13.0"), asks_for("13.1"));
+    site.until_job(&runs, "completed");
+    let why = site.until("an explanation", || {
+        let why = site.said(&["explain", &waits]);
+        why.contains("device.cuda >= version(\"13.1\")").then_some(why)
+    });
+    assert!(why.contains("selector"), "{why}");
 }
