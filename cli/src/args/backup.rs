@@ -56,7 +56,7 @@ pub struct RestoreBackup {
     /// Folder with its identity, as `muster ca control` makes it, where machines have identities
     #[arg(long, value_name = "DIR")]
     pub identity: Option<PathBuf>,
-    /// Gives the new history a higher number than this, which an agent's log names: after an earlier restore on a host whose clock was ahead
+    /// The new history gets a number above this. Needed only if agents refuse the control node because they know a later history: their logs name its number
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub incarnation_above: u64,
 }

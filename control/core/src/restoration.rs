@@ -37,7 +37,7 @@ pub enum Restoration {
     },
     /// An operator takes machines for those of the fleet.
     Confirm {
-        /// Which; empty: all, but only where they are not gone.
+        /// Which; empty: all. Those that are gone are named.
         machines: BTreeSet<Principal>,
         /// The hosts of these nodes are off, and nothing runs there.
         gone: bool,
@@ -97,6 +97,13 @@ impl State {
     #[must_use]
     pub fn expects(&self, node: NodeId, task: &HeldTask) -> bool {
         self.allocations.get(&task.allocation).is_some_and(|held| is_live(held, node, task))
+    }
+
+    /// The machine of a node of that name, while no operator has confirmed it after a restore.
+    #[must_use]
+    pub fn unconfirmed_machine(&self, name: &str) -> Option<&Machine> {
+        let machine = self.machines.get(&Principal::Node(name.to_owned()).to_string());
+        machine.filter(|machine| machine.standing == MachineStanding::Restored)
     }
 
     /// Whether the agent of a node of that name has to say what it runs before it may come in.

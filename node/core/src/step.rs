@@ -172,11 +172,9 @@ fn admit(desired: &Desired, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         // An elastic gang has several allocations in one attempt.
         let is_other = |other: &TaskSpec| other.job == task.spec.job && other.attempt != task.spec.attempt;
         // Two attempts may have one number where a state was restored from a backup: what is not desired is none of this one.
-        let is_left = |key: &TaskKey, other: &ObservedTask| {
-            other.is_live() && other.spec.job == task.spec.job && !desired.tasks.contains_key(key)
-        };
-        let job_is_elsewhere = live().any(|other| is_other(&other.spec))
-            || observed.tasks.iter().any(|(key, other)| is_left(key, other))
+        let is_left = |key: &TaskKey, other: &TaskSpec| other.job == task.spec.job && !desired.tasks.contains_key(key);
+        let mut running = observed.tasks.iter().filter(|(_, other)| other.is_live());
+        let job_is_elsewhere = running.any(|(key, other)| is_other(&other.spec) || is_left(key, &other.spec))
             || admitted.iter().any(|other| is_other(&desired.tasks[other].spec));
         if job_is_elsewhere || !fence_lies_ahead(task, observed) {
             continue;

@@ -10,6 +10,7 @@ use crate::draft::Draft;
 use crate::index::CellIndex;
 use crate::outcome::Done;
 use crate::reject::Reject;
+use crate::restoration::may_run_unknown;
 use crate::routing::could_hold;
 use muster_model::ids::{CellId, Epoch, JobId, NodeId};
 use muster_model::node::{NodeNotes, NodeSpec, Rival, Withheld};
@@ -135,8 +136,7 @@ fn tasks_are_gone(known: &Node, spec: &NodeSpec, agent: u64) -> bool {
 }
 
 fn is_held(draft: &Draft<'_>, node: &Node) -> bool {
-    let is_unclear = node.notes.restored.as_ref().is_some_and(|restored| !restored.is_clear());
-    is_unclear || draft.state.index().allocations_on(node.id).next().is_some()
+    may_run_unknown(node) || draft.state.index().allocations_on(node.id).next().is_some()
 }
 
 /// Keeps for operators who it was that asked to be the node. Once a minute, so that one who asks all the time writes little.

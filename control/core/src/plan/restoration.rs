@@ -38,8 +38,10 @@ pub(super) fn plan(draft: &mut Draft<'_>, step: &Restoration) -> Result<Done, Re
     level::need(draft.state, level::RESTORATION, "restoration")?;
     match step {
         Restoration::Begin { member, key_sha256, backup_ms, above } => {
-            skip_ids(draft, *backup_ms, *above)?;
-            begin(draft, *member, *key_sha256, *backup_ms)
+            // A second restore of the same backup goes on above what the first has given out.
+            let since_s = draft.now_ms.saturating_sub(*backup_ms) / 1_000;
+            skip_ids(draft, since_s, *above)?;
+            begin(draft, *member, *key_sha256, since_s)
         }
         Restoration::Held { node, epoch, tasks, shown } => {
             hold(draft, *node, *epoch, tasks)?;
@@ -51,7 +53,7 @@ pub(super) fn plan(draft: &mut Draft<'_>, step: &Restoration) -> Result<Done, Re
     }
 }
 
-fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>, backup_ms: u64) -> Result<Done, Reject> {
+fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>, since_s: u64) -> Result<Done, Reject> {
     let state = draft.state;
     if key_sha256.is_none() && !state.machines.is_empty() {
         let problem = format!("is missing, and {} machines of the backup have identities", state.machines.len());
@@ -83,7 +85,6 @@ fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>, backu
         let own = machines::pinned(draft, &Principal::Member(member), key);
         draft.put(Object::Machine(own));
     }
-    let since_s = draft.now_ms.saturating_sub(backup_ms) / 1_000;
     for cell in state.cells.values() {
         let epoch = Epoch(cell.epoch.0.saturating_add(EPOCHS_SKIPPED).saturating_add(since_s));
         draft.put(Object::Cell(Cell { epoch, holder: None, ..cell.clone() }));
@@ -96,14 +97,12 @@ fn begin(draft: &mut Draft<'_>, member: u64, key_sha256: Option<[u8; 32]>, backu
     Ok(Done::Ok)
 }
 
-fn skip_ids(draft: &mut Draft<'_>, backup_ms: u64, above: u64) -> Result<(), Reject> {
+fn skip_ids(draft: &mut Draft<'_>, since_s: u64, above: u64) -> Result<(), Reject> {
     if above > INCARNATION_MAX {
         let problem = format!("is {above}");
         return Err(Reject::field("incarnation_above", problem, format!("use a number up to {INCARNATION_MAX}")));
     }
     let now_ms = draft.now_ms;
-    // A second restore of the same backup is above what the first has given out.
-    let since_s = now_ms.saturating_sub(backup_ms) / 1_000;
     let since_h = u32::try_from(since_s / 3_600).unwrap_or(u32::MAX);
     let meta = &mut draft.meta;
     // Two restores of one backup must not be one history.
@@ -133,7 +132,9 @@ fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> 
     let restored = match &node.notes.restored {
         Some(restored) => Restored::clone(restored),
         // It joined the fleet after the backup and runs what the state does not know, or nobody has confirmed its machine.
-        None if tasks.iter().any(|task| !draft.state.expects(id, task)) || is_unconfirmed(draft.state, node) => {
+        None if tasks.iter().any(|task| !draft.state.expects(id, task))
+            || draft.state.unconfirmed_machine(&node.spec.name).is_some() =>
+        {
             Restored::default()
         }
         None => return Ok(()),
@@ -149,18 +150,11 @@ fn hold(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch, tasks: &[HeldTask]) -> 
     Ok(())
 }
 
-fn is_unconfirmed(state: &State, node: &Node) -> bool {
-    let machine = state.machines.get(&Principal::Node(node.spec.name.clone()).to_string());
-    machine.is_some_and(|machine| machine.standing == MachineStanding::Restored)
-}
-
 /// Machines renew their keys, so that some have one that is newer than the backup: of several the newest. What was confirmed already is active with it.
 fn adopt_key(draft: &mut Draft<'_>, id: NodeId, shown: Option<&Shown>) {
-    let Some((shown, known)) = shown.zip(draft.state.nodes.get(&id).filter(|node| is_unconfirmed(draft.state, node)))
-    else {
-        return;
-    };
-    let Some(known) = draft.state.machines.get(&Principal::Node(known.spec.name.clone()).to_string()) else { return };
+    let state = draft.state;
+    let known = state.nodes.get(&id).and_then(|node| state.unconfirmed_machine(&node.spec.name));
+    let Some((shown, known)) = shown.zip(known) else { return };
     let mut now = known.clone();
     if !known.has_key(&shown.key_sha256) && shown.issued_ms > known.since_ms {
         (now.key_sha256, now.next_key_sha256, now.since_ms) = (shown.key_sha256, None, shown.issued_ms);

@@ -11,7 +11,7 @@ use crate::consensus::ProposeError;
 use crate::identities;
 use muster_control_core::authz::{About, Ask, Shown, authorize};
 use muster_control_core::{Command, Decided, Done, Reject, Restoration, State};
-use muster_model::identity::{Author, MachineStanding, SessionCount};
+use muster_model::identity::{Author, SessionCount};
 use muster_model::node::NodeSpec;
 use muster_model::object::FIRST_INCARNATION;
 use muster_model::{Epoch, HeldTask, NodeId, Principal, Proof, Revision, Rpc};
@@ -188,8 +188,7 @@ async fn meets_restored(
     };
     let is_of_interest = |state: &State| {
         let is_restored = state.nodes.get(&node).is_some_and(|there| there.notes.restored.is_some());
-        let machine = state.machines.get(&Principal::Node(name.to_owned()).to_string());
-        let has_old_key = machine.is_some_and(|machine| machine.standing == MachineStanding::Restored);
+        let has_old_key = state.unconfirmed_machine(name).is_some();
         // It joined the fleet after the backup.
         let is_late = state.meta.incarnation > FIRST_INCARNATION && tasks.iter().any(|task| !state.expects(node, task));
         is_awaited || is_new && (is_restored || has_old_key || is_late)
