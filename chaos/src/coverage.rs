@@ -1,7 +1,7 @@
 //! What a run has come across, so that a test can see that runs together come across everything: a simulation in which nothing happens
 //! finds nothing.
 
-use crate::history::History;
+use crate::history::{History, LoginAnswer, Sessions};
 use muster_control_core::events::Event;
 use muster_model::identity::{Machine, MachineStanding};
 use muster_model::ids::{CellId, NodeId};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Coverage(pub BTreeMap<&'static str, u64>);
 
 /// Everything that is counted, and that enough runs of the whole system must come across.
-pub const ALL: [&str; 31] = [
+pub const ALL: [&str; 36] = [
     "agents turned away",
     "allocations bound",
     "attempts after the first",
@@ -29,6 +29,10 @@ pub const ALL: [&str; 31] = [
     "jobs forgotten",
     "jobs timed out",
     "keys that changed",
+    "logins after the provider was away",
+    "logins by keys in memory while the provider was away",
+    "logins refused because the provider was away",
+    "logins with another key of the provider",
     "machines enrolled with a token",
     "machines resumed",
     "machines suspended",
@@ -41,6 +45,7 @@ pub const ALL: [&str; 31] = [
     "nodes that changed their agent",
     "pools changed",
     "replicas that installed a snapshot",
+    "sessions refused after their end while the provider was away",
     "stops for a lost node",
     "stops for a failed rank",
     "submissions answered more than once",
@@ -145,10 +150,34 @@ impl Coverage {
         for replica in &history.replicas {
             coverage.count_if(!replica.skipped.is_empty(), "replicas that installed a snapshot");
         }
+        coverage.logged_in(&history.sessions);
         for submission in &history.submissions {
             coverage.count_if(submission.acknowledged.len() > 1, "submissions answered more than once");
         }
         coverage
+    }
+
+    fn logged_in(&mut self, sessions: &Sessions) {
+        let mut ends = BTreeMap::new();
+        for login in &sessions.logins {
+            let away = login.before.away && login.before == login.after;
+            match login.answer {
+                LoginAnswer::Made { session, expires_ms } => {
+                    ends.insert(session, expires_ms);
+                    self.count_if(away, "logins by keys in memory while the provider was away");
+                    let back = !login.before.away && login.before.absences > 0;
+                    self.count_if(back, "logins after the provider was away");
+                    self.count_if(login.key > 0, "logins with another key of the provider");
+                }
+                LoginAnswer::ProviderAway => self.count_if(away, "logins refused because the provider was away"),
+                LoginAnswer::NotTaken { .. } => {}
+            }
+        }
+        for refusal in sessions.refusals.iter().filter(|refusal| refusal.provider.away) {
+            let end_ms = refusal.session.and_then(|session| ends.get(&session));
+            let ended = end_ms.is_some_and(|end_ms| refusal.wall_ms >= *end_ms);
+            self.count_if(ended, "sessions refused after their end while the provider was away");
+        }
     }
 
     fn ended(&mut self, phase: &JobPhase) {

@@ -3,6 +3,10 @@
 //! What must stay true: nothing in here comes from what a server says of itself beside what it told the world (changes it
 //! published, states it showed, answers it gave, tasks it ran); a checker needs nothing but this record, so a doctored record tests it.
 
+mod sessions;
+
+pub use sessions::{Login, LoginAnswer, ProviderThen, Refusal, Sessions};
+
 use fnv::FnvHasher;
 use muster_control_core::events::{Header, Line};
 use muster_model::ids::{AllocationId, Attempt, JobId, Rank, Revision};
@@ -34,6 +38,8 @@ pub struct History {
     pub finished: BTreeMap<JobId, Job>,
     /// What clients asked for and were told, call by call.
     pub operations: Vec<Operation>,
+    /// Logins, and refusals for want of a session, where the cluster is closed.
+    pub sessions: Sessions,
     /// Counts calls and answers, so that they have an order.
     pub moments: u64,
     /// What clients' watches were told.
@@ -55,8 +61,10 @@ pub struct History {
 /// One life of one replica.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicaRecord {
-    /// Its host, and which life of it.
+    /// Its host.
     pub name: String,
+    /// Which life of the host, where lives are counted.
+    pub life: u64,
     /// The revision after which it was followed.
     pub after: Revision,
     /// The revisions it published since.
@@ -104,6 +112,8 @@ pub struct Operation {
     pub call: Call,
     /// When, in the order of all calls and answers.
     pub called: u64,
+    /// The number of the session that was sent with it, if one was.
+    pub session: Option<u64>,
     /// `None` when no answer came: then it may have taken effect at any moment after the call, or never.
     pub answer: Option<Answered>,
 }
@@ -226,7 +236,7 @@ impl History {
     pub fn called(&mut self, of: &str, through: &str, call: Call) -> usize {
         self.moments += 1;
         let (of, through) = (of.to_owned(), through.to_owned());
-        self.operations.push(Operation { of, through, call, called: self.moments, answer: None });
+        self.operations.push(Operation { of, through, call, called: self.moments, session: None, answer: None });
         self.operations.len() - 1
     }
 

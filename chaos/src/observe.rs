@@ -19,7 +19,7 @@ pub struct Observer {
 
 impl Observer {
     /// Begins to observe. The first observer of a run also takes down the state that the history starts from.
-    pub fn attach(history: &mut History, name: String, consensus: Consensus) -> Self {
+    pub fn attach(history: &mut History, (name, life): (String, u64), consensus: Consensus) -> Self {
         let applied = consensus.read(|state, revision| {
             if history.base.is_empty() {
                 history.base = state.objects().collect();
@@ -33,7 +33,7 @@ impl Observer {
             Ok(follower) => (known, Some(follower)),
             Err(_) => (applied, consensus.follow(applied).ok()),
         };
-        history.replicas.push(ReplicaRecord { name, after, ..ReplicaRecord::default() });
+        history.replicas.push(ReplicaRecord { name, life, after, ..ReplicaRecord::default() });
         Observer { consensus, follower, record: history.replicas.len() - 1 }
     }
 

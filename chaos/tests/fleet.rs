@@ -63,6 +63,27 @@ fn the_fleet_goes_on_from_a_backup() {
     seeds::check("the_fleet_goes_on_from_a_backup", 0, 24, fleet::restored::run_seed);
 }
 
+/// The provider is away for longer than a session lasts, and nothing else is wrong: then no node is given up, and no task ends but by itself, by its
+/// limit, for another job or because its client asked.
+#[test]
+fn no_task_ends_while_the_identity_provider_is_away() {
+    let closed = |seed: &u64| fleet::is_closed(*seed);
+    let mut coverage = Coverage::default();
+    for seed in (0..).filter(closed).take(3) {
+        let outcome = fleet::run_calm(seed, false);
+        assert!(outcome.is_good(), "{outcome}");
+        println!("{outcome}");
+        coverage.add(&outcome.coverage);
+    }
+    println!("{:?}", coverage.0);
+    for never in ["tasks fenced", "stops for a lost node", "nodes silent", "agents turned away", "machines suspended"] {
+        assert_eq!(coverage.0.get(never), None, "{never}");
+    }
+    for always in ["jobs completed", "sessions refused after their end while the provider was away"] {
+        assert!(coverage.0.contains_key(always), "{always}: {:?}", coverage.0);
+    }
+}
+
 #[test]
 fn a_seed_of_the_fleet_runs_the_same_again() {
     for seed in [1, 2, 3] {

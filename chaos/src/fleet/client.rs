@@ -1,5 +1,6 @@
 //! Clients that use the public API as people's tools do: request ids, retries at another control node, cancels, a watch.
 
+use super::account::Account;
 use super::servers::{Servers, VOTERS};
 use crate::history::{Answer, Call, Submission, WatchRecord};
 use crate::specs;
@@ -12,6 +13,7 @@ use muster_proto::v1::tenants_client::TenantsClient;
 use muster_proto::v1::{self, job_event};
 use muster_runtime::{Chance, Channel, Expect, Host};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Request, Status};
@@ -24,10 +26,33 @@ pub(super) struct Client {
     pub(super) host: Host,
     pub(super) chance: Chance,
     /// Whom it expects at a control node.
-    pub(super) expect: Expect,
+    expect: Expect,
+    /// Whose session its calls carry, where the cluster asks.
+    account: Option<Arc<Account>>,
 }
 
 impl Client {
+    pub(super) fn new(servers: &Servers, name: &str, chance: &Chance) -> Self {
+        let host = servers.world.boot(name);
+        servers.identities.introduce(&host);
+        let (chance, expect) = (Chance::seeded(chance.u64()), servers.identities.expect());
+        let account = Account::of(servers, &host);
+        Client { host, chance, expect, account }
+    }
+
+    /// The name that its user has at the identity provider.
+    pub(super) fn user(&self) -> Option<&str> {
+        self.account.as_deref().map(Account::user)
+    }
+
+    /// Keeps its user logged in, for ever.
+    pub(super) async fn stay_logged_in(&self) {
+        match &self.account {
+            Some(account) => account.stay_logged_in().await,
+            None => std::future::pending().await,
+        }
+    }
+
     pub(super) fn channel(&self) -> Channel {
         self.channel_to().1
     }
@@ -35,7 +60,19 @@ impl Client {
     /// A channel to any control node, and which.
     fn channel_to(&self) -> (&'static str, Channel) {
         let (_, _, endpoint) = VOTERS[self.chance.between(0, VOTERS.len() as u64) as usize];
-        (endpoint, self.host.net.dial(endpoint, self.expect).expect("an endpoint"))
+        let channel = match &self.account {
+            Some(account) => account.channel(endpoint),
+            None => self.host.net.dial(endpoint, self.expect).expect("an endpoint"),
+        };
+        (endpoint, channel)
+    }
+
+    /// Takes down a call that is about to be made over a channel that was opened in the same moment.
+    fn called(&self, servers: &Servers, of: &str, endpoint: &str, call: Call) -> usize {
+        let mut history = servers.history();
+        let operation = history.called(of, endpoint, call);
+        history.operations[operation].session = self.account.as_ref().and_then(|account| account.session());
+        operation
     }
 
     pub(super) async fn pause(&self, ms_max: u64) {
@@ -92,7 +129,7 @@ impl Client {
         let mut ids = Vec::new();
         while Instant::now() < gives_up {
             let (endpoint, channel) = self.channel_to();
-            let operation = servers.history().called(&call.request_id, endpoint, Call::Submit);
+            let operation = self.called(servers, &call.request_id, endpoint, Call::Submit);
             let answer = timeout(ANSWER_MAX, JobsClient::new(channel).submit(call.clone())).await;
             match answer {
                 Ok(Ok(reply)) => {
@@ -134,7 +171,7 @@ impl Client {
     /// Reads a job once, linearizably, from any control node.
     async fn read(&self, servers: &Servers, of: &str, job: JobId) {
         let (endpoint, channel) = self.channel_to();
-        let operation = servers.history().called(of, endpoint, Call::Get { runs: true });
+        let operation = self.called(servers, of, endpoint, Call::Get { runs: true });
         let call = v1::GetJobRequest { job_id: job.0, ..v1::GetJobRequest::default() };
         let (revision, said) = match timeout(ANSWER_MAX, JobsClient::new(channel).get(call)).await {
             Ok(Ok(reply)) => {
@@ -156,7 +193,7 @@ impl Client {
     async fn cancel(&self, servers: &Servers, of: &str, job: JobId, gives_up: Instant) {
         while Instant::now() < gives_up {
             let (endpoint, channel) = self.channel_to();
-            let operation = servers.history().called(of, endpoint, Call::Cancel { runs: true });
+            let operation = self.called(servers, of, endpoint, Call::Cancel { runs: true });
             let call = v1::CancelRequest { job_id: job.0 };
             match timeout(ANSWER_MAX, JobsClient::new(channel).cancel(call)).await {
                 Ok(Ok(reply)) => {

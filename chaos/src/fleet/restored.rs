@@ -30,15 +30,8 @@ pub fn run_seed(seed: u64, trace: bool) -> Outcome {
             world.keep_trace();
         }
         let chance = world.chance().clone();
-        let servers = Servers::new(world.clone(), 10_000, None);
-        let clients: Vec<Client> = CLIENTS
-            .iter()
-            .map(|name| {
-                let host = world.boot(name);
-                servers.identities.introduce(&host);
-                Client { host, chance: Chance::seeded(chance.u64()), expect: servers.identities.expect() }
-            })
-            .collect();
+        let servers = Servers::new(world.clone(), 10_000, None, None);
+        let clients: Vec<Client> = CLIENTS.iter().map(|name| Client::new(&servers, name, &chance)).collect();
         let healed = act(&world, &servers, &clients, &chance).await;
         let runs = servers.runs();
         let mut history = std::mem::take(&mut *servers.history());

@@ -3,6 +3,7 @@
 use super::Planted;
 use super::flawed::{Flaw, Flawed};
 use super::identities::{Identities, Voter};
+use super::provider::Provider;
 use super::recorder::{Recorder, Seen};
 use crate::history::{History, Run};
 use crate::nemesis::Fleet;
@@ -23,6 +24,7 @@ use muster_runtime::{Chance, Files, Host, Transport};
 use muster_scheduler_server::{Shard, ShardConfig};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -49,7 +51,7 @@ struct Machine {
 }
 
 enum Server {
-    Control { node: Box<ControlNode>, observer: Box<Observer> },
+    Control { node: Rc<ControlNode>, observer: Box<Observer> },
     Shard { _shard: Shard },
     Agent { agent: Agent },
 }
@@ -61,6 +63,8 @@ pub(super) struct Servers {
     snapshot_every: u64,
     planted: Option<Planted>,
     pub(super) identities: Identities,
+    /// Of a closed cluster, whose people log in.
+    pub(super) provider: Option<Arc<Provider>>,
     /// The record of the run; taps of agents write to it as well.
     pub(super) history: Seen,
     up: RefCell<BTreeMap<String, Server>>,
@@ -70,7 +74,12 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    pub(super) fn new(world: SimWorld, snapshot_every: u64, planted: Option<Planted>) -> Self {
+    pub(super) fn new(
+        world: SimWorld,
+        snapshot_every: u64,
+        planted: Option<Planted>,
+        provider: Option<Arc<Provider>>,
+    ) -> Self {
         let chance = Chance::seeded(world.chance().u64());
         let began = Instant::now() - world.elapsed();
         let history = Seen::default();
@@ -82,6 +91,7 @@ impl Servers {
             snapshot_every,
             planted,
             identities,
+            provider,
             history,
             up: RefCell::default(),
             files: RefCell::default(),
@@ -108,6 +118,15 @@ impl Servers {
             sleep(Duration::from_millis(100)).await;
         }
         Err("no leader within 10 s of the bootstrap".to_owned())
+    }
+
+    /// A session for whoever has the machine of the first control node, as `muster recover` makes it.
+    pub(super) async fn recovery_session(&self, user: &str) -> Option<String> {
+        let node = match self.up.borrow().get(VOTERS[0].1) {
+            Some(Server::Control { node, .. }) => Rc::clone(node),
+            _ => return None,
+        };
+        node.recovery_session(user).await.ok()
     }
 
     /// Starts one server on its host, in the host's own tasks: whatever it spawns dies with the host.
@@ -173,6 +192,7 @@ impl Servers {
             sessions: SessionConfig::default(),
             // So few that jobs are forgotten in every run.
             history: HistoryConfig { keep_max: KEPT_JOBS, ..HistoryConfig::default() },
+            login: self.provider.as_ref().map(Provider::config),
             ..ControlConfig::new(id, endpoint)
         };
         let starting = host.spawn({
@@ -184,8 +204,11 @@ impl Servers {
             Ok(Err(error)) => return self.failed_to_start(&host.name, &error).await,
             Err(_) => return None,
         };
-        let observer = Observer::attach(&mut self.history(), host.name, node.consensus().clone());
-        Some(Server::Control { node: Box::new(node), observer: Box::new(observer) })
+        let mut history = self.history();
+        let life = self.world.life_of(&host.name).unwrap_or_default();
+        let observer = Observer::attach(&mut history, (host.name, life), node.consensus().clone());
+        drop(history);
+        Some(Server::Control { node: Rc::new(node), observer: Box::new(observer) })
     }
 
     /// A server starts unless its disk is broken; whoever broke it starts the server again.

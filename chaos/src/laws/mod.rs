@@ -4,12 +4,14 @@
 //! each has a test in which a doctored record makes it report.
 
 mod double_hold;
+mod ends;
 mod epochs;
 mod exports;
 mod identities;
 mod linearizable;
 mod ranks;
 mod replicas;
+mod sessions;
 mod submissions;
 mod time;
 mod usage;
@@ -67,7 +69,7 @@ impl Findings {
 /// Checks every law that must hold at any moment. What must hold once everything has come to rest is in [`check_rest`].
 #[must_use]
 pub fn check(history: &History) -> Vec<Violation> {
-    let checkers: [fn(&History) -> Vec<Violation>; 11] = [
+    let checkers: [fn(&History) -> Vec<Violation>; 13] = [
         double_hold::check,
         whole_gangs::check,
         submissions::check,
@@ -75,6 +77,8 @@ pub fn check(history: &History) -> Vec<Violation> {
         linearizable::check,
         epochs::check,
         identities::check,
+        sessions::check,
+        ends::check,
         replicas::check,
         time::check,
         watches::check,

@@ -1,6 +1,7 @@
 //! Each checker is quiet about a good record and reports a doctored one.
 
 mod clients;
+mod sessions;
 
 use super::{check, check_rest};
 use crate::history::{History, Interval, ReplicaRecord, Run, Sample, Submission, WatchRecord, digest};

@@ -5,7 +5,7 @@ use crate::history::History;
 
 /// How far the state's time may be ahead of the right time: what a clock that is kept well differs by, and what a leader's own clock may
 /// differ from the others' before it is not believed.
-const AHEAD_MS_MAX: u64 = crate::nemesis::KEPT_CLOCK_MS_MAX + 1_100;
+pub(super) const AHEAD_MS_MAX: u64 = crate::nemesis::KEPT_CLOCK_MS_MAX + 1_100;
 
 /// Reports every revision whose time is far ahead, or goes back.
 pub(super) fn check(history: &History) -> Vec<Violation> {

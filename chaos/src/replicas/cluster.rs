@@ -300,7 +300,7 @@ impl Fleet for Cluster {
             });
             match opening.await {
                 Ok(Ok(consensus)) => {
-                    let observer = Observer::attach(&mut self.history.borrow_mut(), name.to_owned(), consensus);
+                    let observer = Observer::attach(&mut self.history.borrow_mut(), (name.to_owned(), 0), consensus);
                     self.up.borrow_mut().insert(name.to_owned(), Voter { host, observer });
                 }
                 // Whoever broke its disk starts it again.
