@@ -10,6 +10,50 @@ use crate::quota_class::ClassRecord;
 use crate::request::SharingMode;
 use crate::topology::RequiredTopology;
 use serde::{Deserialize, Serialize};
+use std::ops::AddAssign;
+
+/// What an allocation did with devices that it held on a node. The three exclude each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum UseKind {
+    /// A task that holds them ran.
+    #[default]
+    Run,
+    /// The task that held them was over, and they were held on for its gang.
+    Idle,
+    /// The task that held them was over, and what it left was being cleaned up.
+    Clean,
+}
+
+/// Amounts of GPU units × milliseconds, by what was done with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitMs {
+    /// [`UseKind::Run`].
+    pub run: u128,
+    /// [`UseKind::Idle`].
+    pub idle: u128,
+    /// [`UseKind::Clean`].
+    pub clean: u128,
+}
+
+impl UnitMs {
+    /// Adds so much of a kind.
+    pub fn add(&mut self, kind: UseKind, unit_ms: u64) {
+        let sum = match kind {
+            UseKind::Run => &mut self.run,
+            UseKind::Idle => &mut self.idle,
+            UseKind::Clean => &mut self.clean,
+        };
+        *sum += u128::from(unit_ms);
+    }
+}
+
+impl AddAssign for UnitMs {
+    fn add_assign(&mut self, other: UnitMs) {
+        self.run += other.run;
+        self.idle += other.idle;
+        self.clean += other.clean;
+    }
+}
 
 /// One interval of one allocation on one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +66,9 @@ pub struct UsageInterval {
     pub duration_ms: u64,
     /// GPU units held on this node, times milliseconds.
     pub gpu_unit_ms: u64,
+    /// What was done with them.
+    #[serde(default)]
+    pub kind: UseKind,
 }
 
 /// How far the stream of one node has been counted. A stream begins anew (incarnation + 1) when the agent lost its own record.
@@ -36,16 +83,22 @@ pub struct UsageStream {
 }
 
 /// What a tenant itself (not its children) has used so far.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageTotal {
     /// Whose.
     pub tenant: TenantId,
-    /// GPU units × milliseconds, all models together.
+    /// GPU units × milliseconds in which tasks ran, all models together.
     pub gpu_unit_ms: u128,
     /// Intervals counted.
     pub intervals: u64,
     /// When the last one was counted.
     pub as_of_ms: u64,
+    /// The same for devices that were held on for a gang after their task was over.
+    #[serde(default)]
+    pub idle_gpu_unit_ms: u128,
+    /// The same for devices that were being cleaned up.
+    #[serde(default)]
+    pub clean_gpu_unit_ms: u128,
 }
 
 impl UsageTotal {
@@ -53,7 +106,15 @@ impl UsageTotal {
     /// unattributed rather than lost.
     pub const UNATTRIBUTED: TenantId = TenantId(0);
 
-    /// GPU-seconds: whole cards × seconds.
+    /// Counts what was reported in so many intervals.
+    pub fn count(&mut self, reported: UnitMs, intervals: u64) {
+        self.gpu_unit_ms += reported.run;
+        self.idle_gpu_unit_ms += reported.idle;
+        self.clean_gpu_unit_ms += reported.clean;
+        self.intervals += intervals;
+    }
+
+    /// GPU-seconds in which tasks ran: whole cards × seconds.
     #[must_use]
     pub fn gpu_seconds(&self) -> f64 {
         self.gpu_unit_ms as f64 / (crate::resources::GpuUnits::CARD.0 as f64 * 1000.0)
@@ -67,13 +128,28 @@ pub struct AllocationUsage {
     pub allocation: AllocationId,
     /// Who pays, so that a late interval still finds its tenant.
     pub tenant: TenantId,
-    /// GPU units × milliseconds reported so far.
+    /// GPU units × milliseconds reported so far in which its tasks ran.
     pub gpu_unit_ms: u128,
     /// When the allocation was released; the record is dropped a while later.
     pub released_ms: Option<u64>,
     /// Once it is released: what it was, since the allocation itself is gone.
     #[serde(default)]
     pub held: Option<Box<HeldRecord>>,
+    /// The same as `gpu_unit_ms` for devices that it held on after their task was over.
+    #[serde(default)]
+    pub idle_gpu_unit_ms: u128,
+    /// The same for devices that were being cleaned up.
+    #[serde(default)]
+    pub clean_gpu_unit_ms: u128,
+}
+
+impl AllocationUsage {
+    /// Counts what was reported.
+    pub fn count(&mut self, reported: UnitMs) {
+        self.gpu_unit_ms += reported.run;
+        self.idle_gpu_unit_ms += reported.idle;
+        self.clean_gpu_unit_ms += reported.clean;
+    }
 }
 
 /// What an allocation was that is released, for intervals that come late.

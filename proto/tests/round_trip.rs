@@ -16,7 +16,7 @@ use muster_model::sharing::TimeSlice;
 use muster_model::task::{CleanUp, RankFailure, TaskEnd};
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{AmountsEdit, AntiAffinityEdit, Edit, LendsEdit, TenantEdit, WeightsEdit};
-use muster_model::usage::UsageInterval;
+use muster_model::usage::{UsageInterval, UseKind};
 use muster_model::{
     Allocation, AllocationState, AntiAffinity, AntiAffinityLevel, ArraySpec, ArrayState, ArrayTask, Asked, BurstTier,
     Cell, Change, Claim, ClassRecord, ClassSegment, ClassSum, Dependency, DependencyKind, DeviceHold, DeviceRequest,
@@ -714,6 +714,7 @@ proptest! {
         prop_assert_eq!(report_from_wire(sent(&wire)), Ok(report));
         let interval = UsageInterval {
             seq: numbers.0, allocation: AllocationId(numbers.1), duration_ms: numbers.2, gpu_unit_ms: numbers.0,
+            kind: [UseKind::Run, UseKind::Idle, UseKind::Clean][(numbers.2 % 3) as usize],
         };
         prop_assert_eq!(UsageInterval::from(sent(&v1::UsageInterval::from(&interval))), interval);
     }

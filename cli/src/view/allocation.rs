@@ -2,6 +2,7 @@
 
 use super::attempt::RequiredView;
 use super::quota_class::{QuotaSegment, QuotaTime};
+use super::tenants::exact;
 use crate::output::Block;
 use crate::units::{exact_cards, show_cpus, show_mebibytes, show_moment};
 use muster_proto::v1;
@@ -46,8 +47,12 @@ pub struct AllocationView {
     /// How close together its tasks were required to stand.
     #[serde(flatten)]
     pub required: RequiredView,
-    /// GPU units x milliseconds that agents have reported, exact.
+    /// GPU units x milliseconds in which its tasks ran, as agents have reported them, exact.
     pub reported_gpu_unit_ms: String,
+    /// The same of GPUs that it held on after their task was over.
+    pub reported_idle_gpu_unit_ms: String,
+    /// The same of GPUs that were being cleaned up.
+    pub reported_clean_gpu_unit_ms: String,
 }
 
 impl AllocationView {
@@ -75,7 +80,14 @@ impl AllocationView {
             unattributed_ms: reply.earlier.as_ref().map_or(0, |earlier| earlier.unattributed_ms),
             required: RequiredView::new(reply.topology.as_ref()),
             reported_gpu_unit_ms: reply.gpu_unit_ms.clone(),
+            reported_idle_gpu_unit_ms: exact(&reply.idle_gpu_unit_ms),
+            reported_clean_gpu_unit_ms: exact(&reply.clean_gpu_unit_ms),
         }
+    }
+
+    fn reported(&self) -> String {
+        let (idle, clean) = (&self.reported_idle_gpu_unit_ms, &self.reported_clean_gpu_unit_ms);
+        format!("{} GPU units x ms running, {idle} idle, {clean} in clean-up", self.reported_gpu_unit_ms)
     }
 
     /// For people.
@@ -102,7 +114,7 @@ impl AllocationView {
             ("released", self.released.clone().unwrap_or_default()),
             ("quota", quota),
             ("times", if self.released.is_some() { times } else { String::new() }),
-            ("reported", format!("{} GPU units x ms", self.reported_gpu_unit_ms)),
+            ("reported", self.reported()),
         ];
         let said = lines.iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| format!("{key:<10} {value}"));
         vec![Block::Text(said.collect::<Vec<_>>().join("\n"))]

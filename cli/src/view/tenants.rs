@@ -396,8 +396,12 @@ pub struct UsageView {
     pub gpu_seconds: f64,
     /// Those below it included.
     pub gpu_seconds_with_children: f64,
-    /// GPU units (1/7,000 of a card) × milliseconds, exact, of the tenant itself.
+    /// GPU units (1/7,000 of a card) × milliseconds in which tasks of the tenant itself ran, exact.
     pub gpu_unit_ms: String,
+    /// The same of GPUs that gangs held on after their task was over.
+    pub idle_gpu_unit_ms: String,
+    /// The same of GPUs that were being cleaned up after its tasks.
+    pub clean_gpu_unit_ms: String,
     /// Intervals counted.
     pub intervals: u64,
     /// When the last one was counted, RFC 3339.
@@ -414,22 +418,37 @@ impl UsageView {
             gpu_seconds: usage.gpu_seconds,
             gpu_seconds_with_children: usage.gpu_seconds_with_children,
             gpu_unit_ms: usage.gpu_unit_ms.clone(),
+            idle_gpu_unit_ms: exact(&usage.idle_gpu_unit_ms),
+            clean_gpu_unit_ms: exact(&usage.clean_gpu_unit_ms),
             intervals: usage.intervals,
             as_of: (usage.as_of_ms > 0).then(|| show_moment(usage.as_of_ms)),
         }
     }
 }
 
+/// An exact amount, as a control plane of an earlier version does not tell it.
+pub(super) fn exact(unit_ms: &str) -> String {
+    if unit_ms.is_empty() { "0".to_owned() } else { unit_ms.to_owned() }
+}
+
+/// An exact amount in GPU-seconds.
+fn seconds(unit_ms: &str) -> String {
+    let per_second = muster_model::GpuUnits::CARD.0 as f64 * 1_000.0;
+    unit_ms.parse::<u128>().map_or_else(|_| "-".to_owned(), |unit_ms| format!("{:.1}", unit_ms as f64 / per_second))
+}
+
 /// The table of usage.
 #[must_use]
 pub fn usage_table(usage: &[UsageView]) -> Vec<Block> {
-    let heads = ["TENANT", "GPU-SECONDS", "WITH CHILDREN", "INTERVALS", "AS OF"];
-    let mut columns = Columns::new(&heads).right(&["GPU-SECONDS", "WITH CHILDREN", "INTERVALS"]);
+    let heads = ["TENANT", "GPU-SECONDS", "WITH CHILDREN", "IDLE", "CLEAN-UP", "INTERVALS", "AS OF"];
+    let mut columns = Columns::new(&heads).right(&["GPU-SECONDS", "WITH CHILDREN", "IDLE", "CLEAN-UP", "INTERVALS"]);
     for tenant in usage {
         columns.row(vec![
             tenant.path.clone(),
             format!("{:.1}", tenant.gpu_seconds),
             format!("{:.1}", tenant.gpu_seconds_with_children),
+            seconds(&tenant.idle_gpu_unit_ms),
+            seconds(&tenant.clean_gpu_unit_ms),
             tenant.intervals.to_string(),
             tenant.as_of.clone().unwrap_or_else(|| "-".to_owned()),
         ]);

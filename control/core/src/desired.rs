@@ -123,6 +123,17 @@ impl State {
         tasks
     }
 
+    /// The tasks of `node` that are over while others of their gang are not: their devices are held on. Those of an allocation that is over are about
+    /// to be released, and nobody is charged for that.
+    pub fn held_on(&self, node: NodeId) -> impl Iterator<Item = (AllocationId, Rank)> {
+        let here = self.index().allocations_on(node).filter_map(|id| self.allocations.get(&id));
+        let live = here.filter(|allocation| !allocation.has_ended());
+        live.flat_map(move |allocation| {
+            let over = move |rank: &Rank| allocation.task_states[rank.0 as usize].is_over();
+            allocation.ranks_on(node).filter(over).map(move |rank| (allocation.id, rank))
+        })
+    }
+
     /// How the cards of `node` are shared, as its pool is now.
     #[must_use]
     pub fn card_sharing(&self, node: NodeId) -> CardSharing {

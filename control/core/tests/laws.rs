@@ -9,6 +9,7 @@ use muster_control_core::{Command, Done, Entry, Executed, Reject, State, execute
 use muster_model::ids::{AllocationId, CellId, Epoch, JobId, NodeId};
 use muster_model::laws::IN_FORCE;
 use muster_model::object::Key;
+use muster_model::usage::UnitMs;
 use muster_model::{Allocation, Change, DeviceRequest, HoldMode, Job, Object, TaskState, Trust};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -624,7 +625,7 @@ fn law_8_untrusted_tenants_do_not_share() {
 /// The ledger against what a referee counted: each numbered interval of each stream once.
 fn counted_once() -> impl FnMut(&Step<'_>) -> Watched {
     let mut counted: BTreeSet<(NodeId, u64, u64)> = BTreeSet::new();
-    let mut sum = 0_u128;
+    let mut sums = UnitMs::default();
     move |step| {
         for (command, decided) in step.entry.commands.iter().zip(step.decided) {
             let (Command::RecordUsage { node, incarnation, intervals }, Ok(Done::Counted { mark })) =
@@ -634,7 +635,7 @@ fn counted_once() -> impl FnMut(&Step<'_>) -> Watched {
             };
             for interval in intervals.iter().filter(|interval| interval.seq <= *mark) {
                 if counted.insert((*node, *incarnation, interval.seq)) {
-                    sum += u128::from(interval.gpu_unit_ms);
+                    sums.add(interval.kind, interval.gpu_unit_ms);
                 }
             }
             if (1..=*mark).any(|seq| !counted.contains(&(*node, *incarnation, seq))) {
@@ -643,11 +644,19 @@ fn counted_once() -> impl FnMut(&Step<'_>) -> Watched {
                 ));
             }
         }
-        let booked: u128 = step.after.usage_totals.values().map(|total| total.gpu_unit_ms).sum();
-        let number: u64 = step.after.usage_totals.values().map(|total| total.intervals).sum();
-        if booked != sum || number != counted.len() as u64 {
+        let totals = step.after.usage_totals.values();
+        let booked = totals.clone().fold(UnitMs::default(), |mut sums, total| {
+            sums += UnitMs {
+                run: total.gpu_unit_ms,
+                idle: total.idle_gpu_unit_ms,
+                clean: total.clean_gpu_unit_ms,
+            };
+            sums
+        });
+        let number: u64 = totals.map(|total| total.intervals).sum();
+        if booked != sums || number != counted.len() as u64 {
             return Err(format!(
-                "law 9: {} intervals of {sum} were sent, {number} of {booked} are booked",
+                "law 9: {} intervals of {sums:?} were sent, {number} of {booked:?} are booked",
                 counted.len()
             ));
         }
@@ -665,6 +674,16 @@ fn law_9_usage_is_counted_once() {
             for mut stream in streams {
                 stream.mark -= 1;
                 put(state, Object::UsageStream(stream));
+            }
+        }
+    });
+    // What was held idle is charged as if it had run.
+    catches("law 9", counted_once, || {
+        |_, state: &mut State, _: &mut Executed| {
+            let totals: Vec<_> = state.usage_totals.values().filter(|total| total.idle_gpu_unit_ms > 0).cloned().collect();
+            for mut total in totals {
+                total.gpu_unit_ms += std::mem::take(&mut total.idle_gpu_unit_ms);
+                put(state, Object::UsageTotal(total));
             }
         }
     });

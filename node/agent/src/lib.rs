@@ -21,6 +21,7 @@ pub mod exec;
 pub mod fuzzing;
 pub mod gpu;
 mod health;
+mod held_on;
 mod history;
 pub mod image;
 mod logs;

@@ -113,7 +113,7 @@ impl Reconciler {
             };
             let clean_up = over_ns.map(|_| self.shared.cleaner.of(*key)).unwrap_or_default();
             if let Some(seen) = task.state()
-                && state.reports.observe(*key, seen.clone(), over_ns, clean_up)
+                && state.reports.observe(*key, seen.clone(), over_ns, clean_up.clone())
                 && seen.is_over()
             {
                 tracing::info!(task = %key, job = %task.spec.job, attempt = %task.spec.attempt, state = ?seen, "a task has ended");
@@ -135,8 +135,10 @@ impl Reconciler {
             }
             if let Some(ended_ns) = ended_ns {
                 ended |= state.meter.ended(*key, ended_ns);
+                state.meter.cleaned_up(*key, &clean_up, self.shared.now_ns());
             }
         }
+        state.meter_held_on();
         let is_due = self.next_cut.is_some_and(|at| at <= now);
         if is_due {
             self.next_cut = None;

@@ -298,9 +298,7 @@ async fn take_desired(shared: &Arc<Shared>, mut wire: v1::Desired) -> Result<(),
     }
     shared.health.set_sharing(desired.sharing);
     shared.health.set_spared(spared);
-    let mut state = shared.state.lock();
-    state.desired = Some(Arc::clone(&desired));
-    drop(state);
+    shared.state.lock().desire(Arc::clone(&desired), shared.now_ns());
     for key in desired.tasks.keys() {
         tracing::trace!(target: timeline::TARGET, step = "desired_taken", allocation = key.allocation.0);
     }

@@ -94,6 +94,8 @@ pub(crate) struct Session {
     pub(crate) node_epoch: Epoch,
     /// Its control node has said at which revision the node joined.
     pub(crate) has_floor: bool,
+    /// It has told what is desired.
+    pub(crate) has_desired: bool,
     /// Intervals after this number are to be sent.
     usage_after: u64,
     /// Since when a message of intervals waits for its acknowledgement. There is one at a time, so that none overtakes another.
@@ -331,6 +333,7 @@ impl Shared {
             node: NodeId(welcome.node),
             node_epoch: Epoch(welcome.node_epoch),
             has_floor: welcome.revision > 0,
+            has_desired: false,
             usage_after: 0,
             usage_since_ns: None,
             usage_gaps: 0,

@@ -65,7 +65,7 @@ pub(crate) async fn write_identity(host: &Host, identity: &Identity) -> Result<(
 pub(crate) fn read_meter(host: &Host, boot_id: &str) -> Result<Meter, AgentError> {
     let Some(mut stored) = read::<StoredMeter>(host, USAGE_FILE)? else { return Ok(Meter::default()) };
     if stored.boot_id != boot_id {
-        stored.meter.keep(|_| false);
+        stored.meter.boot();
     }
     Ok(stored.meter)
 }

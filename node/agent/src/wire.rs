@@ -64,7 +64,9 @@ pub(crate) fn desired(wire: v1::Desired) -> Result<Desired, FieldError> {
         Ok((index, Vec::<MigPlacement>::try_from(slots).map_err(|error| error.under(&field))?))
     };
     let pinned = wire.pinned.into_iter().map(slots).collect::<Result<_, FieldError>>()?;
-    Ok(Desired { stamp, tasks, sharing, pinned })
+    let held_on = wire.held_on.into_iter();
+    let held_on = held_on.map(|one| TaskKey { allocation: AllocationId(one.allocation), rank: Rank(one.rank) });
+    Ok(Desired { stamp, tasks, sharing, pinned, held_on: held_on.collect() })
 }
 
 /// The signal of this number, if there is one that this version knows.

@@ -8,7 +8,7 @@ use muster_model::sharing::CardSharing;
 use muster_model::task::{DeviceHold, TaskState};
 use muster_model::{Checkpoint, LimitSignal, Ports, Stop, TaskImage, TaskMount, World};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -219,6 +219,8 @@ pub struct Desired {
     pub sharing: CardSharing,
     /// MIG instances that its cards keep while nobody holds them, by card.
     pub pinned: BTreeMap<u16, Vec<MigPlacement>>,
+    /// Tasks that are over here and whose devices are held on for the rest of their gang.
+    pub held_on: BTreeSet<TaskKey>,
 }
 
 /// How far a task has come. Times are nanoseconds of the host's CLOCK_BOOTTIME.

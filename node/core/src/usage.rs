@@ -4,11 +4,16 @@
 //! it, so the agent must have the meter on disk before it sends a number; time is CLOCK_BOOTTIME, so a wall clock that jumps
 //! charges nobody; a task that has ended is remembered until its record is forgotten, so an agent that crashes at any moment finds in
 //! the meter on disk and in the records of its tasks exactly what it knew. What waits for the control plane is bounded:
-//! beyond the bound nothing more is cut, intervals only grow longer.
+//! beyond the bound nothing more is cut, intervals only grow longer. Three kinds of use are told apart: tasks run; what they left is cleaned
+//! up; their devices are held on for the rest of their gang ([`held_on`]).
+
+mod held_on;
 
 use crate::task::TaskKey;
+use held_on::{HeldOn, Time};
 use muster_model::ids::AllocationId;
-use muster_model::usage::UsageInterval;
+use muster_model::task::CleanUp;
+use muster_model::usage::{UsageInterval, UseKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -50,6 +55,13 @@ pub struct Meter {
     #[serde(with = "pairs")]
     open: BTreeMap<TaskKey, Open>,
     closed: BTreeMap<AllocationId, Sum>,
+    /// Of tasks that are over: whose devices are being cleaned up, or may be held on.
+    #[serde(default)]
+    held_on: HeldOn,
+    #[serde(default)]
+    idle: BTreeMap<AllocationId, Sum>,
+    #[serde(default)]
+    clean: BTreeMap<AllocationId, Sum>,
     /// Tasks that have ended and are in the sums or intervals, until their records are forgotten: they are not metered again.
     settled: BTreeSet<TaskKey>,
     pending: VecDeque<UsageInterval>,
@@ -101,12 +113,50 @@ impl Meter {
         }
     }
 
-    /// A task holds nothing any more since `at_ns`. Says whether it was being metered.
+    /// A task runs no more since `at_ns`. Says whether it was being metered.
     pub fn ended(&mut self, key: TaskKey, at_ns: u64) -> bool {
         let Some(open) = self.open.remove(&key) else { return false };
         self.closed.entry(key.allocation).or_default().add(open, at_ns);
+        self.held_on.over(key, open.gpu_units, at_ns);
         self.settled.insert(key);
         true
+    }
+
+    /// What is known at `now_ns` of the devices of a task that has ended.
+    pub fn cleaned_up(&mut self, key: TaskKey, clean_up: &CleanUp, now_ns: u64) {
+        let time = match clean_up {
+            CleanUp::UnderWay => self.held_on.cleaning(key, now_ns),
+            CleanUp::Done { took_ms } => self.held_on.cleaned(key, (*took_ms > 0).then_some(now_ns)),
+            CleanUp::Failed { .. } => {
+                let time = self.held_on.cleaning(key, now_ns);
+                self.held_on.withheld(key);
+                time
+            }
+        };
+        self.count(time);
+    }
+
+    /// The control plane has confirmed at `until_ns` that it holds devices on for these tasks that have ended.
+    pub fn held_on(&mut self, tasks: &BTreeSet<TaskKey>, until_ns: u64) {
+        for key in tasks {
+            let time = self.held_on.held(*key, until_ns);
+            self.count(time);
+        }
+    }
+
+    /// Takes over for which tasks the control plane holds devices at all, now. Those of the others are given back, once they are clean.
+    pub fn given_back(&mut self, is_held: impl Fn(TaskKey) -> bool) {
+        self.held_on.keep_held(is_held);
+    }
+
+    fn count(&mut self, time: Option<Time>) {
+        let Some(Time { key, kind, gpu_units, from_ns, to_ns }) = time else { return };
+        let sums = match kind {
+            UseKind::Run => &mut self.closed,
+            UseKind::Idle => &mut self.idle,
+            UseKind::Clean => &mut self.clean,
+        };
+        sums.entry(key.allocation).or_default().add(Open { gpu_units, since_ns: from_ns }, to_ns);
     }
 
     /// Tasks that have ended and are in the sums. Once that is on disk their records may be forgotten.
@@ -118,15 +168,16 @@ impl Meter {
     /// The record of a task is forgotten: it cannot be seen again.
     pub fn forget(&mut self, key: TaskKey) {
         self.settled.remove(&key);
+        self.held_on.keep(|other| other != key);
     }
 
     /// Whether anything is being metered.
     #[must_use]
     pub fn is_holding(&self) -> bool {
-        !self.open.is_empty()
+        !self.open.is_empty() || !self.held_on.is_empty()
     }
 
-    /// Cuts everything held so far into one interval per allocation. Says whether there was any: then the meter goes to disk
+    /// Cuts everything held so far into one interval per allocation and kind. Says whether there was any: then the meter goes to disk
     /// before [`Meter::batch`] may be sent.
     pub fn cut(&mut self, now_ns: u64) -> bool {
         if self.pending.len() >= PENDING_MAX {
@@ -137,11 +188,15 @@ impl Meter {
             sums.entry(key.allocation).or_default().add(*open, now_ns);
             open.since_ns = open.since_ns.max(now_ns);
         }
-        self.number(sums)
+        let (idle, clean) = (std::mem::take(&mut self.idle), std::mem::take(&mut self.clean));
+        let before = self.pending.len();
+        self.number(UseKind::Run, sums);
+        self.number(UseKind::Idle, idle);
+        self.number(UseKind::Clean, clean);
+        self.pending.len() > before
     }
 
-    fn number(&mut self, sums: BTreeMap<AllocationId, Sum>) -> bool {
-        let before = self.pending.len();
+    fn number(&mut self, kind: UseKind, sums: BTreeMap<AllocationId, Sum>) {
         for (allocation, sum) in sums {
             let duration_ms = sum.longest_ns.div_ceil(NS_PER_MS as u64);
             if duration_ms == 0 {
@@ -153,22 +208,30 @@ impl Meter {
                 allocation,
                 duration_ms,
                 gpu_unit_ms: u64::try_from(sum.gpu_unit_ns / NS_PER_MS).unwrap_or(u64::MAX),
+                kind,
             });
         }
-        self.pending.len() > before
     }
 
     /// Whether something has ended that is not cut yet.
     #[must_use]
     pub fn has_closed(&self) -> bool {
-        !self.closed.is_empty()
+        !(self.closed.is_empty() && self.idle.is_empty() && self.clean.is_empty())
     }
 
-    /// Drops what it holds of tasks that `keep` does not know. Used by an agent that has just started: a task without a record is of
-    /// an earlier boot, whose clock began anew, and its time since the last cut is left to be derived from its allocation.
+    /// Drops what it holds of tasks that `keep` does not know. Used by an agent that has just started: its time since the last cut is left
+    /// to be derived from its allocation. What is held on for a gang needs no record any more.
     pub fn keep(&mut self, keep: impl Fn(TaskKey) -> bool) {
         self.open.retain(|key, _| keep(*key));
         self.settled.retain(|key| keep(*key));
+        self.held_on.keep(keep);
+    }
+
+    /// Drops what it holds of all tasks: the host was booted again, and its clock began anew.
+    pub fn boot(&mut self) {
+        self.open.clear();
+        self.settled.clear();
+        self.held_on = HeldOn::default();
     }
 
     /// Up to [`BATCH_MAX`] intervals after number `after` and up to `stored`, the last number on disk, with the stream they belong
@@ -214,15 +277,20 @@ impl Meter {
 
 /// JSON has only text as keys, so a map by task is stored as a list of pairs.
 mod pairs {
-    use super::{Open, TaskKey};
+    use super::TaskKey;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::collections::BTreeMap;
 
-    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<TaskKey, Open>, out: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        map: &BTreeMap<TaskKey, T>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
         map.iter().collect::<Vec<_>>().serialize(out)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<TaskKey, Open>, D::Error> {
-        Ok(Vec::<(TaskKey, Open)>::deserialize(input)?.into_iter().collect())
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<BTreeMap<TaskKey, T>, D::Error> {
+        Ok(Vec::<(TaskKey, T)>::deserialize(input)?.into_iter().collect())
     }
 }

@@ -3,7 +3,7 @@
 use super::need;
 use crate::v1;
 use muster_model::task::CleanUp;
-use muster_model::usage::UsageInterval;
+use muster_model::usage::{UsageInterval, UseKind};
 use muster_model::{AllocationId, Checkpoint, FieldError, Rank, TaskState};
 
 /// What an agent saw of one task, and when it was over by the node's clock, for the wire.
@@ -64,6 +64,7 @@ impl From<&UsageInterval> for v1::UsageInterval {
             allocation: interval.allocation.0,
             duration_ms: interval.duration_ms,
             gpu_unit_ms: interval.gpu_unit_ms,
+            kind: v1::UseKind::from(interval.kind).into(),
         }
     }
 }
@@ -75,6 +76,28 @@ impl From<v1::UsageInterval> for UsageInterval {
             allocation: AllocationId(wire.allocation),
             duration_ms: wire.duration_ms,
             gpu_unit_ms: wire.gpu_unit_ms,
+            // What a later version distinguishes stands where nobody pays for it.
+            kind: v1::UseKind::try_from(wire.kind).map_or(UseKind::Clean, UseKind::from),
+        }
+    }
+}
+
+impl From<UseKind> for v1::UseKind {
+    fn from(kind: UseKind) -> Self {
+        match kind {
+            UseKind::Run => v1::UseKind::Run,
+            UseKind::Idle => v1::UseKind::Idle,
+            UseKind::Clean => v1::UseKind::Clean,
+        }
+    }
+}
+
+impl From<v1::UseKind> for UseKind {
+    fn from(kind: v1::UseKind) -> Self {
+        match kind {
+            v1::UseKind::Run => UseKind::Run,
+            v1::UseKind::Idle => UseKind::Idle,
+            v1::UseKind::Clean => UseKind::Clean,
         }
     }
 }

@@ -136,14 +136,7 @@ fn close(draft: &mut Draft<'_>, id: AllocationId) {
     let preempted = job.and_then(|job| preempted_by(draft, &held, job.checkpoint_ms));
     draft.delete(Key::Allocation(id));
     claims::victim_ended(draft, &held);
-    let reported = draft.state.allocation_usage.get(&id).map_or(0, |usage| usage.gpu_unit_ms);
-    draft.put(Object::AllocationUsage(AllocationUsage {
-        allocation: id,
-        tenant: held.tenant,
-        gpu_unit_ms: reported,
-        released_ms: Some(draft.now_ms),
-        held: kept_of(draft, &held),
-    }));
+    keep_usage(draft, &held);
     let verdict = verdict(draft, &held);
     let (now_ms, reason) = (draft.now_ms, verdict.reason());
     let keeps_each_end = level::has(draft.state, level::ENROLMENT);
@@ -186,11 +179,7 @@ fn close_part(draft: &mut Draft<'_>, id: AllocationId) {
     }
     draft.delete(Key::Allocation(id));
     claims::victim_ended(draft, &part);
-    let reported = draft.state.allocation_usage.get(&id).map_or(0, |usage| usage.gpu_unit_ms);
-    let released_ms = Some(draft.now_ms);
-    let held = kept_of(draft, &part);
-    let usage = AllocationUsage { allocation: id, tenant: part.tenant, gpu_unit_ms: reported, released_ms, held };
-    draft.put(Object::AllocationUsage(usage));
+    keep_usage(draft, &part);
     let Some(job) = draft.job_mut(part.job) else { return };
     job.growth.parts.remove(&id);
     if let Some(reason) = by_itself {
@@ -202,6 +191,19 @@ fn close_part(draft: &mut Draft<'_>, id: AllocationId) {
     if let Some(minimum) = minimum.filter(|minimum| draft.allocation(*minimum).is_some_and(Allocation::is_over)) {
         settle(draft, minimum);
     }
+}
+
+/// Keeps what was reported of an allocation that is released now, for intervals that come late.
+fn keep_usage(draft: &mut Draft<'_>, held: &Allocation) {
+    let reported = draft.state.allocation_usage.get(&held.id).cloned().unwrap_or_default();
+    let kept = AllocationUsage {
+        allocation: held.id,
+        tenant: held.tenant,
+        released_ms: Some(draft.now_ms),
+        held: kept_of(draft, held),
+        ..reported
+    };
+    draft.put(Object::AllocationUsage(kept));
 }
 
 /// What stays known of an allocation that is released.

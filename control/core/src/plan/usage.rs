@@ -6,8 +6,11 @@ use crate::outcome::Done;
 use crate::reject::Reject;
 use muster_model::Object;
 use muster_model::ids::{AllocationId, NodeId, TenantId};
-use muster_model::usage::{AllocationUsage, UsageInterval, UsageStream, UsageTotal};
+use muster_model::usage::{AllocationUsage, UnitMs, UsageInterval, UsageStream, UsageTotal};
 use std::collections::BTreeMap;
+
+/// What a command counts of one allocation or tenant, and in how many intervals.
+type Counted = (UnitMs, u64);
 
 /// Takes what follows the stream's mark without a gap, ignores what is at or below it.
 pub(super) fn record(
@@ -25,7 +28,7 @@ pub(super) fn record(
         return Err(gap(intervals.first().map_or(0, |interval| interval.seq)));
     }
     let mut mark = stream.mark;
-    let mut counted: BTreeMap<AllocationId, (u128, u64)> = BTreeMap::new();
+    let mut counted: BTreeMap<AllocationId, Counted> = BTreeMap::new();
     for interval in intervals.iter().filter(|interval| interval.seq > stream.mark) {
         if interval.seq <= mark {
             continue;
@@ -35,7 +38,7 @@ pub(super) fn record(
         }
         mark = interval.seq;
         let sum = counted.entry(interval.allocation).or_default();
-        sum.0 += u128::from(interval.gpu_unit_ms);
+        sum.0.add(interval.kind, interval.gpu_unit_ms);
         sum.1 += 1;
     }
     if mark > stream.mark {
@@ -45,31 +48,27 @@ pub(super) fn record(
     Ok(Done::Counted { mark })
 }
 
-fn enter(draft: &mut Draft<'_>, counted: &BTreeMap<AllocationId, (u128, u64)>) {
+fn enter(draft: &mut Draft<'_>, counted: &BTreeMap<AllocationId, Counted>) {
     let state = draft.state;
-    let mut tenants: BTreeMap<TenantId, (u128, u64)> = BTreeMap::new();
-    for (&allocation, &(gpu_unit_ms, intervals)) in counted {
+    let mut tenants: BTreeMap<TenantId, Counted> = BTreeMap::new();
+    for (&allocation, &(reported, intervals)) in counted {
         let known = state.allocation_usage.get(&allocation);
         let live = state.allocations.get(&allocation);
         let tenant = known.map(|usage| usage.tenant).or(live.map(|held| held.tenant));
         let sum = tenants.entry(tenant.unwrap_or(UsageTotal::UNATTRIBUTED)).or_default();
-        sum.0 += gpu_unit_ms;
+        sum.0 += reported;
         sum.1 += intervals;
         if let Some(tenant) = tenant {
             let new = || AllocationUsage { allocation, tenant, ..AllocationUsage::default() };
             let mut usage = known.cloned().unwrap_or_else(new);
-            usage.gpu_unit_ms += gpu_unit_ms;
+            usage.count(reported);
             draft.put(Object::AllocationUsage(usage));
         }
     }
     let as_of_ms = draft.now_ms;
-    for (tenant, (gpu_unit_ms, intervals)) in tenants {
-        let before = state.usage_totals.get(&tenant);
-        draft.put(Object::UsageTotal(UsageTotal {
-            tenant,
-            gpu_unit_ms: before.map_or(0, |total| total.gpu_unit_ms) + gpu_unit_ms,
-            intervals: before.map_or(0, |total| total.intervals) + intervals,
-            as_of_ms,
-        }));
+    for (tenant, (reported, intervals)) in tenants {
+        let mut total = state.usage_totals.get(&tenant).cloned().unwrap_or_default();
+        total.count(reported, intervals);
+        draft.put(Object::UsageTotal(UsageTotal { tenant, as_of_ms, ..total }));
     }
 }

@@ -14,7 +14,7 @@ use muster_model::resources::Resource;
 use muster_model::task::CleanUp;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::{Edit, TenantEdit};
-use muster_model::usage::UsageInterval;
+use muster_model::usage::{UsageInterval, UseKind};
 use muster_model::{
     AllocationState, AntiAffinity, AntiAffinityLevel, Asked, Change, Checkpoint, DeviceClass, DeviceRequest, GpuModel,
     GpuUnits, IsolationLevel, Job, JobPhase, JobSpec, JobUpdate, Key, Limits, NetworkPolicy, NodeHealth, NumaPolicy,
@@ -702,6 +702,7 @@ impl Story {
                 allocation,
                 duration_ms: 1_000,
                 gpu_unit_ms: incarnation * 1_000 + seq,
+                kind: [UseKind::Run, UseKind::Idle, UseKind::Clean][(seq % 3) as usize],
             });
         }
         match self.chance.below(8) {

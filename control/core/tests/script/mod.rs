@@ -16,7 +16,7 @@ use muster_model::request::TaskRequest;
 use muster_model::task::CleanUp;
 use muster_model::tenant::TenantSpec;
 use muster_model::tenant_edit::TenantEdit;
-use muster_model::usage::UsageInterval;
+use muster_model::usage::{UsageInterval, UsageTotal, UseKind};
 use muster_model::{
     AllocationState, AntiAffinity, Asked, Change, DeviceClass, DeviceHold, DeviceRequest, GpuModel, GpuUnits, HoldMode,
     Job, JobPhase, JobSpec, Limits, NetworkPolicy, Object, Outcome, Pool, Proof, Protection, ResourceVec, Spread,
@@ -388,16 +388,19 @@ impl World {
         Command::ReportTasks { node, epoch: Epoch(words.number("epoch", epoch.0)), reports }
     }
 
-    /// `usage NODE STREAM SEQ:ALLOCATION:UNIT_MS ...`
+    /// `usage NODE STREAM SEQ:ALLOCATION:UNIT_MS[:idle|:clean] ...`
     fn usage(&self, words: &Words<'_>) -> Command {
         let interval = |word: &&str| {
-            let parts: Vec<u64> = word.split(':').map(|part| part.parse().expect("a number")).collect();
-            UsageInterval {
-                seq: parts[0],
-                allocation: AllocationId(parts[1]),
-                duration_ms: 1_000,
-                gpu_unit_ms: parts[2],
-            }
+            let parts: Vec<&str> = word.split(':').collect();
+            let number = |part: usize| parts[part].parse().expect("a number");
+            let kind = match parts.get(3) {
+                None => UseKind::Run,
+                Some(&"idle") => UseKind::Idle,
+                Some(&"clean") => UseKind::Clean,
+                Some(other) => panic!("{other:?} is no kind of use"),
+            };
+            let (seq, allocation, gpu_unit_ms) = (number(0), AllocationId(number(1)), number(2));
+            UsageInterval { seq, allocation, duration_ms: 1_000, gpu_unit_ms, kind }
         };
         let incarnation = words.at(2).parse().expect("a stream");
         let intervals = words.plain[3..].iter().map(interval).collect();
@@ -502,7 +505,9 @@ impl World {
                         task.stop.is_some()
                     )
                 };
-                tasks.into_iter().map(line).collect()
+                let held_on = self.state.held_on(self.node(words.at(2)).0);
+                let held_on = held_on.map(|(id, rank)| format!("  allocation {id} rank {rank} is over and held on"));
+                tasks.into_iter().map(line).chain(held_on).collect()
             }
             "sharing" => {
                 let sharing = self.state.card_sharing(self.node(words.at(2)).0);
@@ -514,8 +519,14 @@ impl World {
             "usage" => {
                 let path = |id| self.state.tenants.get(id).map_or("nobody", |tenant| tenant.path.as_str());
                 let totals = self.state.usage_totals.iter();
+                let after = |total: &UsageTotal| match (total.idle_gpu_unit_ms, total.clean_gpu_unit_ms) {
+                    (0, 0) => String::new(),
+                    (idle, clean) => format!(", {idle} idle, {clean} in clean-up"),
+                };
                 totals
-                    .map(|(id, total)| format!("  {} {} in {}", path(id), total.gpu_unit_ms, total.intervals))
+                    .map(|(id, total)| {
+                        format!("  {} {} in {}{}", path(id), total.gpu_unit_ms, total.intervals, after(total))
+                    })
                     .collect()
             }
             other => panic!("nothing to show of {other:?}"),

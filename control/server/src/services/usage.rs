@@ -85,6 +85,8 @@ fn of_allocation(state: &State, sees: &Visibility, id: AllocationId) -> Option<v
         earlier,
         topology: Some(held.topology.into()),
         gpu_unit_ms: usage.map_or(0, |usage| usage.gpu_unit_ms).to_string(),
+        idle_gpu_unit_ms: usage.map_or(0, |usage| usage.idle_gpu_unit_ms).to_string(),
+        clean_gpu_unit_ms: usage.map_or(0, |usage| usage.clean_gpu_unit_ms).to_string(),
         account_paths: accounts.into_iter().map(|id| (id.0, account_path(state, id))).collect(),
     })
 }
@@ -100,6 +102,8 @@ fn row(path: String, own: Option<&UsageTotal>) -> v1::TenantUsage {
         intervals: own.map_or(0, |total| total.intervals),
         as_of_ms: own.map_or(0, |total| total.as_of_ms),
         gpu_unit_ms: own.map_or(0, |total| total.gpu_unit_ms).to_string(),
+        idle_gpu_unit_ms: own.map_or(0, |total| total.idle_gpu_unit_ms).to_string(),
+        clean_gpu_unit_ms: own.map_or(0, |total| total.clean_gpu_unit_ms).to_string(),
         gpu_seconds_with_children: 0.0,
     }
 }

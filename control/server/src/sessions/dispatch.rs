@@ -1,8 +1,8 @@
 //! Tells sessions that what their node is to run has changed.
 //!
 //! One task follows the applied changes. What must stay true: the work for a change is proportional to the change, whatever the number of
-//! nodes and sessions; a node is touched when a task of it appears, ends, is to stop or gets another time limit, and when the node itself or its pool changes,
-//! and not when other nodes of its gangs report something.
+//! nodes and sessions; a node is touched when a task of it appears, ends, is to stop or gets another time limit, when a gang of which its tasks are over ends
+//! elsewhere, and when the node itself or its pool changes, and not when other nodes of its gangs report anything else.
 
 use super::Hub;
 use crate::consensus::Lagged;
@@ -16,6 +16,8 @@ use std::sync::Arc;
 #[derive(Debug, PartialEq, Eq)]
 struct Held {
     stopping: bool,
+    /// None of its tasks is left.
+    ended: bool,
     /// Tasks that are not over, by node. A task that is over stays so, hence the count says it all.
     live: BTreeMap<NodeId, u32>,
 }
@@ -26,7 +28,8 @@ impl Held {
         for (task, state) in allocation.tasks.iter().zip(&allocation.task_states) {
             *live.entry(task.node).or_default() += u32::from(!state.is_over());
         }
-        Held { stopping: matches!(allocation.state, AllocationState::Stopping(_)), live }
+        let ended = live.values().all(|live| *live == 0);
+        Held { stopping: matches!(allocation.state, AllocationState::Stopping(_)), ended, live }
     }
 }
 
@@ -80,7 +83,7 @@ impl Index {
     fn put(&mut self, allocation: &Allocation, touched: &mut BTreeSet<NodeId>) {
         let new = Held::of(allocation);
         match self.held.get(&allocation.id) {
-            Some(old) if old.stopping == new.stopping => {
+            Some(old) if (old.stopping, old.ended) == (new.stopping, new.ended) => {
                 let changed = new.live.iter().filter(|(node, live)| old.live.get(node) != Some(live));
                 touched.extend(changed.map(|(node, _)| *node));
             }

@@ -20,7 +20,6 @@ use muster_model::identity::Author;
 use muster_model::node::Withheld;
 use muster_model::node_links::NodeLinks;
 use muster_model::task::CleanUp;
-use muster_model::usage::UsageInterval;
 use muster_model::{NodeHealth, Rpc, TaskState};
 use muster_proto::convert::{checkpoint_from_wire, clean_up_from_wire, proofs_from_wire, report_from_wire};
 use muster_proto::v1;
@@ -321,7 +320,8 @@ impl Session {
     fn usage(&mut self, message: v1::UsageReport) -> Result<(), Over> {
         check_count("intervals", message.intervals.len())?;
         let incarnation = message.incarnation;
-        let intervals: Vec<UsageInterval> = message.intervals.into_iter().map(Into::into).collect();
+        let level = self.hub.consensus.read(|state, _| state.meta.feature_level);
+        let intervals = wire::intervals(message, level);
         let command = Command::RecordUsage { node: self.joined.node, incarnation, intervals };
         let (hub, author) = (Arc::clone(&self.hub), self.author.clone());
         let decide = async move {

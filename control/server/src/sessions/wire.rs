@@ -4,6 +4,7 @@ use fnv::FnvHasher;
 use muster_control_core::{DesiredTask, State};
 use muster_model::node::Withheld;
 use muster_model::ports::PORTS_PER_BLOCK;
+use muster_model::usage::{UsageInterval, UseKind};
 use muster_model::{FieldError, NetworkPolicy, Node, Ports};
 use muster_proto::v1;
 use prost::Message;
@@ -91,6 +92,22 @@ pub(crate) fn withheld(report: v1::CardReport, level: u32) -> Result<Vec<Withhel
     report.withheld.into_iter().enumerate().map(read).collect()
 }
 
+/// The feature level from which on the log tells what tasks used from what was held on or cleaned up after them.
+const USE_KINDS_LEVEL: u32 = 7;
+
+/// What an agent has metered, as the log of a cluster of this level takes it: below [`USE_KINDS_LEVEL`] only what tasks used is counted. The other
+/// intervals keep their numbers and count nothing.
+pub(crate) fn intervals(report: v1::UsageReport, level: u32) -> Vec<UsageInterval> {
+    let read = |interval: v1::UsageInterval| {
+        let read = UsageInterval::from(interval);
+        if level >= USE_KINDS_LEVEL || read.kind == UseKind::Run {
+            return read;
+        }
+        UsageInterval { gpu_unit_ms: 0, kind: UseKind::Run, ..read }
+    };
+    report.intervals.into_iter().map(read).collect()
+}
+
 /// What the agent of a node is told beside its tasks: how its cards are used.
 pub(crate) fn of_node(state: &State, node: &Node) -> v1::Desired {
     let pinned = state.pinned_instances(node.id).into_iter();
@@ -99,18 +116,20 @@ pub(crate) fn of_node(state: &State, node: &Node) -> v1::Desired {
         sharing: Some((&state.card_sharing(node.id)).into()),
         spared: node.notes.verdicts.spared.iter().map(Into::into).collect(),
         pinned: pinned.map(|(gpu, slots)| (u32::from(gpu), slots.as_slice().into())).collect(),
+        held_on: state.held_on(node.id).map(|(id, rank)| v1::HeldOn { allocation: id.0, rank: rank.0 }).collect(),
         ..v1::Desired::default()
     }
 }
 
 /// FNV-1a of all that is encoded but the stamp: two desired states that differ have different ones, but for one chance in 2^64.
 pub(crate) fn fingerprint(desired: &v1::Desired) -> u64 {
-    let v1::Desired { stamp: _, tasks, cleared_gpus, sharing, spared, pinned } = desired;
+    let v1::Desired { stamp: _, tasks, cleared_gpus, sharing, spared, pinned, held_on } = desired;
     let mut hash = FnvHasher::default();
     hash_each(sharing.as_slice(), &mut hash);
     hash_each(tasks, &mut hash);
     hash_each(cleared_gpus, &mut hash);
     hash_each(spared, &mut hash);
+    hash_each(held_on, &mut hash);
     for (gpu, slots) in pinned {
         hash.write_u32(*gpu);
         hash_each(std::slice::from_ref(slots), &mut hash);
@@ -132,6 +151,18 @@ fn hash_each<M: Message>(messages: &[M], hash: &mut FnvHasher) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_held_on_is_not_counted_below_its_level() {
+        let interval = |seq, kind: v1::UseKind| v1::UsageInterval { seq, gpu_unit_ms: 7, kind: kind.into(), ..v1::UsageInterval::default() };
+        let sent = vec![interval(1, v1::UseKind::Run), interval(2, v1::UseKind::Idle), interval(3, v1::UseKind::Clean)];
+        let of = |level| {
+            let read = intervals(v1::UsageReport { incarnation: 1, intervals: sent.clone() }, level);
+            read.iter().map(|one| (one.seq, one.gpu_unit_ms, one.kind)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(6), [(1, 7, UseKind::Run), (2, 0, UseKind::Run), (3, 0, UseKind::Run)]);
+        assert_eq!(of(7), [(1, 7, UseKind::Run), (2, 7, UseKind::Idle), (3, 7, UseKind::Clean)]);
+    }
 
     #[test]
     fn below_their_level_verdicts_count_as_certain() {

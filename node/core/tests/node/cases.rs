@@ -9,7 +9,7 @@ use muster_model::task::{CleanUp, HoldMode, TaskState};
 use muster_model::validate::bounds;
 use muster_model::{Checkpoint, GpuModel, Stop, World};
 use muster_node_core::{
-    CardSetting, CardStep, Desired, DeviceNames, Gate, Meter, MpsLimits, MpsSetting, MpsStart, Observed, Report,
+    CardSetting, CardStep, Desired, DeviceNames, Gate, MpsLimits, MpsSetting, MpsStart, Observed, Report,
     Reports, Stamp, Step, TaskKey, TaskSpec, TaskUsers, env, plan,
 };
 use proptest::prelude::*;
@@ -324,111 +324,6 @@ fn a_state_is_sent_until_it_is_acknowledged() {
     let (fourth, _) = reports.next_batch(6 * S).expect("sent again");
     assert!(!reports.acknowledged(third) && reports.acknowledged(fourth) && reports.is_acknowledged(task));
     assert_eq!(reports.next_batch(7 * S), None);
-}
-
-#[test]
-fn an_allocation_is_metered_once_with_all_its_tasks() {
-    let mut meter = Meter::default();
-    meter.started(key(1, 0), 7_000, 0);
-    meter.started(key(1, 1), 1_000, S);
-    assert!(meter.cut(2 * S));
-    assert!(meter.ended(key(1, 0), 3 * S) && meter.ended(key(1, 1), 4 * S) && !meter.ended(key(1, 1), 5 * S));
-    meter.started(key(1, 1), 1_000, S);
-    assert!(!meter.is_holding(), "what has ended is not metered again while its record can be seen");
-    assert!(meter.cut(9 * S) && !meter.cut(10 * S), "nothing is held any more");
-    assert_eq!(meter.batch(0, u64::MAX), None, "no stream yet");
-    assert_eq!(meter.adopt(5, 0), 0);
-    let (incarnation, intervals) = meter.batch(0, u64::MAX).expect("two intervals");
-    let figures: Vec<_> = intervals.iter().map(|i| (i.seq, i.duration_ms, i.gpu_unit_ms)).collect();
-    assert_eq!((incarnation, figures), (5, vec![(1, 2_000, 15_000_000), (2, 2_000, 9_000_000)]));
-    assert!(meter.counted(5, 1) && !meter.counted(4, 2));
-    assert_eq!(meter.pending(), 1);
-}
-
-#[test]
-fn the_record_reads_back_and_goes_on() {
-    let mut meter = Meter::default();
-    meter.adopt(3, 7);
-    meter.started(key(1, 0), u64::MAX, 0);
-    meter.started(key(2, 0), u64::MAX, 0);
-    meter.ended(key(2, 0), u64::MAX / 2);
-    meter.cut(S);
-    meter.ended(key(1, 0), u64::MAX);
-    let bytes = serde_json::to_vec(&meter).expect("any meter can be stored");
-    let mut back: Meter = serde_json::from_slice(&bytes).expect("and read");
-    assert_eq!(back, meter);
-    assert_eq!(back.adopt(3, 8), 0);
-    assert_eq!(back.batch(0, u64::MAX).map(|(_, intervals)| intervals[0].seq), Some(9));
-    assert!(!back.lacks_what_follows(8) && !back.lacks_what_follows(20) && back.lacks_what_follows(4));
-    assert_eq!(back.adopt(4, 0), 1, "what may have been counted under another stream is not sent again");
-}
-
-/// Law 9: two streams of one number: a folder that was deleted came back after a power loss, with what had been counted under another node's number.
-#[test]
-fn a_record_of_another_stream_of_the_same_number_is_left_and_nothing_of_it_is_sent_again() {
-    let mut meter = Meter::default();
-    meter.adopt(1, 11);
-    meter.started(key(1, 0), 1_000, 0);
-    meter.cut(S);
-    meter.adopt(1, 4);
-    assert!(meter.lacks_what_follows(4) && !meter.counted(1, 4));
-    meter.leave();
-    assert_eq!(meter.incarnation(), Some(2), "a number that the control plane refuses");
-    assert_eq!(meter.adopt(3, 0), 1, "nobody knows whether it was counted");
-    meter.ended(key(1, 0), 3 * S);
-    meter.cut(3 * S);
-    assert_eq!(meter.batch(0, u64::MAX).map(|(stream, intervals)| (stream, intervals[0].seq)), Some((3, 1)));
-}
-
-proptest! {
-    /// Law 9, the agent's half: numbers have no gaps, and what was counted plus what waits is what was held, to the millisecond
-    /// of each interval, whatever is lost or said twice.
-    #[test]
-    fn every_interval_is_numbered_once(steps in prop::collection::vec((0_u8..4, 0_u64..3, 1_u64..5_000), 1..60)) {
-        let mut meter = Meter::default();
-        meter.adopt(1, 0);
-        let (mut now, mut mark, mut counted, mut held) = (0_u64, 0_u64, 0_u128, 0_u128);
-        let mut open: BTreeMap<TaskKey, u64> = BTreeMap::new();
-        for (what, task, ms) in steps {
-            now += ms * 1_000_000;
-            let task = key(task / 2, task as u32);
-            match what {
-                0 => {
-                    meter.forget(task);
-                    meter.started(task, 1_000, now);
-                    open.entry(task).or_insert(now);
-                }
-                1 => {
-                    meter.ended(task, now);
-                    held += open.remove(&task).map_or(0, |since| u128::from((now - since) / 1_000_000) * 1_000);
-                }
-                2 => {
-                    meter.cut(now);
-                }
-                _ => {
-                    if let Some((incarnation, intervals)) = meter.batch(mark, u64::MAX) {
-                        for interval in intervals {
-                            prop_assert_eq!(interval.seq, mark + 1);
-                            mark = interval.seq;
-                            counted += u128::from(interval.gpu_unit_ms);
-                        }
-                        // Every third acknowledgement is lost; the next one covers it.
-                        if mark % 3 != 0 {
-                            meter.counted(incarnation, mark);
-                        }
-                    }
-                }
-            }
-        }
-        for (task, since) in open {
-            meter.ended(task, now);
-            held += u128::from((now - since) / 1_000_000) * 1_000;
-        }
-        meter.cut(now);
-        meter.counted(1, mark);
-        let waiting: u128 = meter.batch(mark, u64::MAX).map_or(0, |(_, all)| all.iter().map(|i| u128::from(i.gpu_unit_ms)).sum());
-        prop_assert_eq!(counted + waiting, held);
-    }
 }
 
 #[test]

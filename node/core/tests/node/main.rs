@@ -3,5 +3,6 @@
 mod cases;
 mod convergence;
 mod health;
+mod meter;
 mod shares;
 mod world;

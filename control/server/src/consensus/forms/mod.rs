@@ -27,7 +27,7 @@ pub(crate) const OLDEST: u8 = 4;
 /// The newest form: that of the newest feature level.
 pub(crate) const NEWEST: u8 = form_of(FEATURE_LEVEL_NEWEST);
 /// The feature levels that this version knows are those from 1 to this one. Level n writes form n + 4.
-pub const FEATURE_LEVEL_NEWEST: u32 = 6;
+pub const FEATURE_LEVEL_NEWEST: u32 = 7;
 
 /// The form in which a cluster of that level writes.
 pub(crate) const fn form_of(level: u32) -> u8 {
@@ -53,7 +53,9 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("Allocation", "priority", 7),
     ("Allocation", "submitted_ms", 7),
     ("Allocation", "topology", 7),
+    ("AllocationUsage", "clean_gpu_unit_ms", 11),
     ("AllocationUsage", "held", 7),
+    ("AllocationUsage", "idle_gpu_unit_ms", 11),
     ("AttemptRecord", "classes", 7),
     ("AttemptRecord", "cleaned_ms", 7),
     ("AttemptRecord", "end_runs", 9),
@@ -255,6 +257,9 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("TenantSpec", "run_as", 7),
     ("TenantSpec", "weights", 7),
     ("Unmet", "any_dependency", 8),
+    ("UsageInterval", "kind", 11),
+    ("UsageTotal", "clean_gpu_unit_ms", 11),
+    ("UsageTotal", "idle_gpu_unit_ms", 11),
     ("Withheld", "by_verdict", 9),
 ];
 
