@@ -16,6 +16,9 @@ pub(crate) const ENROLMENT: u32 = 5;
 /// Restoring from a backup.
 pub(crate) const RESTORATION: u32 = 6;
 
+/// What ran, was held on and was cleaned up is counted apart. A suspended node that is silent stays silent.
+pub(crate) const USE_KINDS: u32 = 7;
+
 pub(crate) fn has(state: &State, level: u32) -> bool {
     state.meta.feature_level >= level
 }

@@ -10,7 +10,7 @@ use muster_control_core::{Command, Done, Entry, Reject, State, execute};
 use muster_model::identity::{Author, CredentialKind, Enrolled, Enrolment, MachineRole, SessionCount, Subject};
 use muster_model::node::{NodeSpec, Place};
 
-use muster_model::{AccessMode, Principal, Role, Rpc};
+use muster_model::{AccessMode, NodeHealth, Principal, Role, Rpc};
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -144,6 +144,24 @@ fn no_step_of_a_rotation_strands_a_machine() {
     assert_eq!(admitted(&state), [3], "the old one proves nothing any more");
     assert!(done(&mut state, renew(1, 4)).is_err(), "not with a key that is no more");
     assert_eq!(admitted(&state), [3]);
+}
+
+/// The leader has heard of a silent node, and the node is suspended before that is decided.
+#[test]
+fn sl5_a_node_that_was_heard_of_before_its_suspension_stays_silent() {
+    let mut state = cluster();
+    state.meta.feature_level = 7;
+    let spec = NodeSpec::usual("n1", Vec::new());
+    let joined = done(&mut state, Command::JoinNode { spec, usage_incarnation: None, agent: 1 }).expect("it joins");
+    let Done::Joined { node: id, epoch, .. } = joined else { panic!("{joined:?}") };
+    let mark_ready = Command::MarkReady { node: id, epoch };
+    done(&mut state, Command::MarkSilent { node: id, epoch }).expect("its newest epoch");
+    done(&mut state, Command::SuspendMachine { machine: node("n1"), reason: "lost".to_owned() }).expect("any machine");
+    done(&mut state, mark_ready.clone()).expect("it changes nothing");
+    assert_eq!(state.nodes[&id].health, NodeHealth::Silent);
+    done(&mut state, Command::ResumeMachine { machine: node("n1") }).expect("it is known");
+    done(&mut state, mark_ready).expect("its newest epoch");
+    assert_eq!(state.nodes[&id].health, NodeHealth::Ready);
 }
 
 #[test]

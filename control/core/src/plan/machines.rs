@@ -162,6 +162,11 @@ pub(super) fn begin_session(draft: &mut Draft<'_>, machine: &Principal, session:
     Ok(Done::TurnedAway { why })
 }
 
+/// Whether the identity of this node is suspended.
+pub(super) fn is_suspended(state: &State, node: &str) -> bool {
+    find(state, &Principal::Node(node.to_owned())).is_some_and(|known| !known.is_active())
+}
+
 /// Whether a node claims more than it was enrolled for.
 pub(super) fn is_within(state: &State, spec: &NodeSpec) -> Result<(), Reject> {
     let Some(known) = find(state, &Principal::Node(spec.name.clone())) else { return Ok(()) };

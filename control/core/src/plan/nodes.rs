@@ -4,7 +4,7 @@
 //! every task of the older epoch is marked so in the same step; only a node that is silent is fenced; a node that was taken out of
 //! the fleet is remembered, so that it does not come back to work by itself.
 
-use super::{attempts, clearance, level, windows};
+use super::{attempts, clearance, level, machines, windows};
 use crate::bounds::{
     DRAIN_REASON_BYTES_MAX, DRAINED_BY_MAX, REMOVED_NODE_HORIZON_MS, REMOVED_NODES_MAX, RIVAL_HORIZON_MS, SWEEP_MAX,
 };
@@ -160,8 +160,13 @@ pub(super) fn mark_silent(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch) -> Re
     change_health(draft, id, epoch, NodeHealth::Ready, NodeHealth::Silent)
 }
 
-/// A node that is down already must join again: only then does it learn its new epoch.
+/// A node that is down already must join again: only then does it learn its new epoch. One whose identity has been suspended since the leader heard of it
+/// counts as silent: what it said does not count (law SL5).
 pub(super) fn mark_ready(draft: &mut Draft<'_>, id: NodeId, epoch: Epoch) -> Result<Done, Reject> {
+    let node = at_epoch(draft.state, id, epoch)?;
+    if level::has(draft.state, level::USE_KINDS) && machines::is_suspended(draft.state, &node.spec.name) {
+        return Ok(Done::Ok);
+    }
     change_health(draft, id, epoch, NodeHealth::Silent, NodeHealth::Ready)
 }
 
