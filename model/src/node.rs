@@ -10,7 +10,7 @@ use crate::request::SharingMode;
 use crate::restored::Restored;
 use crate::time_slice::TimeSlice;
 use crate::topology::TopologyLevel;
-pub use crate::withheld::{Verdicts, Withheld, WithheldSlice};
+pub use crate::withheld::{Repair, Verdicts, Withheld, WithheldSlice};
 use crate::workload::WorkloadClass;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,6 +90,17 @@ pub struct Gpu {
     /// MIG slices of it that are not to be used; the rest of the card is.
     #[serde(default)]
     pub withheld_slices: Vec<WithheldSlice>,
+    /// The greatest repair that something withheld of it asks for.
+    #[serde(default)]
+    pub repair: Repair,
+}
+
+impl Gpu {
+    /// Whether it, or a slice of it, is not to be used.
+    #[must_use]
+    pub fn has_withheld(&self) -> bool {
+        self.withheld.is_some() || !self.withheld_slices.is_empty()
+    }
 }
 
 impl NodeSpec {
@@ -101,9 +112,11 @@ impl NodeSpec {
         for gpu in &mut gpus {
             gpu.withheld = None;
             gpu.withheld_slices.clear();
+            gpu.repair = Repair::default();
         }
-        for Withheld { gpu, slice, reason, by_verdict: _ } in withheld {
+        for Withheld { gpu, slice, reason, by_verdict: _, repair } in withheld {
             let Some(gpu) = gpus.get_mut(usize::from(*gpu)) else { continue };
+            gpu.repair = gpu.repair.max(*repair);
             match slice {
                 None if gpu.withheld.is_none() => gpu.withheld = Some(reason.clone()),
                 Some(place) if !gpu.withheld_slices.iter().any(|slice| slice.place == *place) => {
@@ -119,9 +132,11 @@ impl NodeSpec {
     #[must_use]
     pub fn withheld(&self) -> Vec<Withheld> {
         let of = |(index, gpu): (usize, &Gpu)| {
-            let index = index as u16;
-            let of =
-                move |slice, reason: &String| Withheld { gpu: index, slice, reason: reason.clone(), by_verdict: false };
+            let (index, repair) = (index as u16, gpu.repair);
+            let of = move |slice, reason: &String| {
+                let reason = reason.clone();
+                Withheld { gpu: index, slice, reason, by_verdict: false, repair }
+            };
             let card = gpu.withheld.iter().map(move |reason| of(None, reason));
             let slice = move |slice: &WithheldSlice| of(Some(slice.place), &slice.reason);
             card.chain(gpu.withheld_slices.iter().map(slice)).collect::<Vec<_>>()

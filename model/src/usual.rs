@@ -6,7 +6,7 @@ use crate::allocation::{Allocation, AllocationState};
 use crate::gpu::GpuModel;
 use crate::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, TenantId};
 use crate::job::{Job, JobPhase, ValidJobSpec};
-use crate::node::{Gpu, Node, NodeHealth, NodeSpec, Place};
+use crate::node::{Gpu, Node, NodeHealth, NodeSpec, Place, Repair};
 use crate::resources::{Limits, ResourceVec};
 use crate::task::{TaskPlacement, TaskState};
 use crate::tenant::{Tenant, Trust};
@@ -24,6 +24,7 @@ impl Gpu {
             island: 0,
             withheld: None,
             withheld_slices: Vec::new(),
+            repair: Repair::Wait,
         }
     }
 

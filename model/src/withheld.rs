@@ -6,6 +6,36 @@ use crate::mig::MigPlacement;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
+/// What somebody has to do before something that is withheld can be used again; the greater, the more it costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Repair {
+    /// Nothing: the reason says what brings it back.
+    #[default]
+    Wait,
+    /// Reset the GPU once nobody holds it.
+    Reset,
+    /// Reboot the node.
+    Reboot,
+    /// Look at the GPU, or replace it.
+    Inspect,
+}
+
+impl Repair {
+    /// All of them.
+    pub const ALL: [Repair; 4] = [Repair::Wait, Repair::Reset, Repair::Reboot, Repair::Inspect];
+
+    /// The word for it in tables, JSON and labels of metrics.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Repair::Wait => "wait",
+            Repair::Reset => "reset",
+            Repair::Reboot => "reboot",
+            Repair::Inspect => "inspect",
+        }
+    }
+}
+
 /// A MIG slice that is not to be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithheldSlice {
@@ -28,6 +58,9 @@ pub struct Withheld {
     /// ([`crate::Pool::withheld_limit`]). What is lost, held by others or not clean is withheld in any case.
     #[serde(default)]
     pub by_verdict: bool,
+    /// What somebody has to do about it.
+    #[serde(default)]
+    pub repair: Repair,
 }
 
 /// What an agent would withhold by verdicts, parted by the bound of its pool.

@@ -7,7 +7,9 @@ use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Ran
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::{Choice, Isolation, Needs, Rule};
-use muster_model::node::{ClearedGpu, NodeNotes, NodeSpec, Quarantine, Rival, Verdicts, Withheld, WithheldSlice};
+use muster_model::node::{
+    ClearedGpu, NodeNotes, NodeSpec, Quarantine, Repair, Rival, Verdicts, Withheld, WithheldSlice,
+};
 use muster_model::node_links::{Nic, NodeLinks};
 use muster_model::ports::PORT_BLOCKS;
 use muster_model::request::{SharingMode, TaskRequest};
@@ -418,7 +420,13 @@ fn notes() -> impl Strategy<Value = NodeNotes> {
             replaced: [(gpus_of(agent), lacks.clone())].into(),
             verdicts: Verdicts {
                 followed: [gpus_of(agent), 7].into(),
-                spared: vec![Withheld { gpu: gpus_of(agent), slice: None, reason: lacks.clone(), by_verdict: true }],
+                spared: vec![Withheld {
+                    gpu: gpus_of(agent),
+                    slice: None,
+                    reason: lacks.clone(),
+                    by_verdict: true,
+                    repair: Repair::Reboot,
+                }],
             },
             restored: (!lacks.is_empty()).then(|| {
                 Box::new(Restored {
@@ -546,7 +554,8 @@ prop_compose! {
         uuid in "[a-f0-9-]{1,8}", model in select(GpuModel::ALL.to_vec()), memory_mib in any::<u64>(), numa in any::<u8>(),
         island in any::<u8>(), withheld in option::of("[ -~]{0,9}"), withheld_slices in vec(withheld_slice(), 0..3),
     ) -> Gpu {
-        Gpu { uuid, model, memory_mib, numa, island, withheld, withheld_slices }
+        let repair = Repair::ALL[memory_mib as usize % Repair::ALL.len()];
+        Gpu { uuid, model, memory_mib, numa, island, withheld, withheld_slices, repair }
     }
 }
 

@@ -57,6 +57,11 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         "GPUs that are kept in use against a verdict of their agent, because the pool allows no more to be withheld",
     ),
     (
+        "muster_gpus_withheld",
+        Gauge,
+        "GPUs that take no new work, or have MIG slices that take none, by what is to be done: wait (the reason says what brings it back), reset, reboot, inspect",
+    ),
+    (
         "muster_agents_without_held_tasks_total",
         Counter,
         "Agents that were refused because they do not say what they run, which a restored cluster has to know: their version is too old",

@@ -4,7 +4,7 @@ use crate::output::{Block, Columns};
 use crate::units::{show_cpus, show_mebibytes, show_moment};
 use crate::view::links::LinksView;
 use muster_model::Pool;
-use muster_model::node::WITHHELD_PERCENT_MAX;
+use muster_model::node::{Repair, WITHHELD_PERCENT_MAX};
 use muster_proto::v1;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,6 +185,9 @@ pub struct GpuView {
     /// Why nothing new may be given of it, if so.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub unavailable: String,
+    /// What is to be done about what is withheld of it, if anything: reset, reboot, inspect.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub repair: String,
     /// NVML's UUID.
     pub uuid: String,
 }
@@ -203,15 +206,25 @@ impl GpuView {
             held: view.held.clone(),
             jobs: view.jobs.clone(),
             unavailable: view.unavailable.clone(),
+            repair: repair(gpu.repair).to_owned(),
             uuid: gpu.uuid,
         }
+    }
+}
+
+fn repair(wire: i32) -> &'static str {
+    match v1::Repair::try_from(wire) {
+        Ok(v1::Repair::Wait) => "",
+        Ok(v1::Repair::Reset) => Repair::Reset.word(),
+        Ok(v1::Repair::Reboot) => Repair::Reboot.word(),
+        Ok(v1::Repair::Inspect) | Err(_) => Repair::Inspect.word(),
     }
 }
 
 /// The table of cards.
 #[must_use]
 pub fn gpus_table(gpus: &[GpuView], wide: bool) -> Vec<Block> {
-    let narrow = ["NODE", "GPU", "MODEL", "MODE", "HELD", "JOBS", "UNAVAILABLE"];
+    let narrow = ["NODE", "GPU", "MODEL", "MODE", "HELD", "JOBS", "REPAIR", "UNAVAILABLE"];
     let more = ["MEMORY", "UUID"];
     let heads: Vec<&'static str> = if wide { narrow.iter().chain(&more).copied().collect() } else { narrow.to_vec() };
     let mut columns = Columns::new(&heads).right(&["GPU", "MEMORY"]);
@@ -224,6 +237,7 @@ pub fn gpus_table(gpus: &[GpuView], wide: bool) -> Vec<Block> {
             dash(gpu.mode.clone()),
             dash(gpu.held.clone()),
             dash(gpu.jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
+            dash(gpu.repair.clone()),
             dash(gpu.unavailable.clone()),
         ];
         if wide {

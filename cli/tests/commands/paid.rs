@@ -24,6 +24,48 @@ fn classes(list: &Value) -> Vec<String> {
     list.as_array().map(|list| list.iter().map(word).collect()).unwrap_or_default()
 }
 
+/// GPU units × ms of an allocation: in which tasks ran, idle, in clean-up.
+fn reported(dev: &Dev, allocation: &str) -> (u64, u64, u64) {
+    let held = dev.run(&["usage", "--allocation", allocation, "-o", "json"]).json();
+    let of = |field: &str| held[field].as_str().and_then(|sum| sum.parse().ok()).expect("an exact sum");
+    let idle = of("reported_idle_gpu_unit_ms");
+    (of("reported_gpu_unit_ms"), idle, of("reported_clean_gpu_unit_ms"))
+}
+
+/// One of two tasks ends at once. Its GPU is cleaned, and then held on for the other one, which is the most that an exporter of GPU metrics never sees.
+#[test]
+fn what_a_gang_holds_on_is_metered_as_idle_and_clean_ups_apart() {
+    const UNITS: u64 = 7_000;
+    let words = ["--nodes", "1", "--gpus-per-node", "2", "--gpus", "double", "--usage-period", "1s"];
+    let dev = Dev::start(&words);
+    let tree = dev.file("tree.yaml", "research: {guarantee: {h100: 2}}\n");
+    dev.ok(&["tenants", "apply", "-f", &tree]);
+    std::fs::create_dir(dev.path("shared")).expect("a folder");
+    open_to_all(&dev.path("shared"));
+    let end = format!("END={}", dev.path("shared/end").display());
+    let script = "test \"$RANK\" = 0 || while [ ! -f \"$END\" ]; do sleep 0.1; done";
+    let size = ["--tasks", "2", "--gpus", "1", "--env", &end];
+    let id = dev.ok(&[&["submit", "--tenant", "research"][..], &size, &["--", "sh", "-c", script]].concat());
+    let began = std::time::Instant::now();
+    dev.until(&id, &["running"]);
+    let allocation = job(&dev, &id)["allocation"].to_string();
+    wait_for("three seconds of idle time", || reported(&dev, &allocation).1 > 3_000 * UNITS);
+    std::fs::write(dev.path("shared/end"), "").expect("a file");
+    dev.until(&id, &["completed"]);
+    let over_ms = began.elapsed().as_millis() as u64;
+    // The last interval of each kind is counted a moment later.
+    wait_for("the rest", || reported(&dev, &allocation).0 > reported(&dev, &allocation).1);
+    let (run, idle, clean) = reported(&dev, &allocation);
+    assert!(idle < over_ms * UNITS && run < 2 * over_ms * UNITS, "{run} {idle} within {over_ms} ms");
+    assert!(clean > 0 && clean < 2 * over_ms * UNITS, "{clean}");
+    let usage = dev.run(&["usage", "research", "-o", "json"]).json();
+    let sums = (&usage[0]["gpu_unit_ms"], &usage[0]["idle_gpu_unit_ms"], &usage[0]["clean_gpu_unit_ms"]);
+    let text = |sum: u64| json!(sum.to_string());
+    assert_eq!(sums, (&text(run), &text(idle), &text(clean)), "one allocation is all that the tenant had: {usage:#}");
+    let table = dev.ok(&["usage", "research"]);
+    assert!(table.contains("IDLE") && table.contains("CLEAN-UP"), "{table}");
+}
+
 #[test]
 fn an_attempt_that_is_over_says_who_paid_for_it_and_since_when() {
     let dev = Dev::start(&["--nodes", "1"]);

@@ -19,6 +19,7 @@ pub use starts::{StartIndex, same_name};
 pub use versions::VersionIndex;
 
 use muster_model::ids::{AllocationId, CellId, JobId, NodeId, TenantId};
+use muster_model::node::Repair;
 use muster_model::object::RequestRecord;
 use muster_model::usage::AllocationUsage;
 use muster_model::{Allocation, Cell, Job, JobPhase, Node, Tenant, Window};
@@ -97,6 +98,8 @@ pub struct Index {
     pub restored: BTreeSet<NodeId>,
     /// Nodes with cards that are kept in use although their agents would withhold them.
     pub sparing: BTreeSet<NodeId>,
+    /// How many cards are withheld, or have slices that are, by what is to be done about them.
+    pub withheld: BTreeMap<Repair, usize>,
     /// Remembered requests, each tenant's and everybody's.
     pub requests: RequestIndex,
     /// Allocations by who pays for them.
@@ -194,6 +197,14 @@ impl Index {
             self.quarantined.remove(&node.id);
             self.restored.remove(&node.id);
             self.sparing.remove(&node.id);
+            for gpu in node.spec.gpus.iter().filter(|gpu| gpu.has_withheld()) {
+                if let Some(count) = self.withheld.get_mut(&gpu.repair) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.withheld.remove(&gpu.repair);
+                    }
+                }
+            }
             if let Some(count) = self.pool_nodes.get_mut(&node.spec.pool) {
                 *count -= 1;
                 if *count == 0 {
@@ -215,6 +226,9 @@ impl Index {
             }
             if !node.notes.verdicts.spared.is_empty() {
                 self.sparing.insert(node.id);
+            }
+            for gpu in node.spec.gpus.iter().filter(|gpu| gpu.has_withheld()) {
+                *self.withheld.entry(gpu.repair).or_default() += 1;
             }
             *self.pool_nodes.entry(node.spec.pool.clone()).or_default() += 1;
             self.cell_mut(node.cell, |cell| cell.add_node(node));

@@ -646,11 +646,7 @@ fn counted_once() -> impl FnMut(&Step<'_>) -> Watched {
         }
         let totals = step.after.usage_totals.values();
         let booked = totals.clone().fold(UnitMs::default(), |mut sums, total| {
-            sums += UnitMs {
-                run: total.gpu_unit_ms,
-                idle: total.idle_gpu_unit_ms,
-                clean: total.clean_gpu_unit_ms,
-            };
+            sums += UnitMs { run: total.gpu_unit_ms, idle: total.idle_gpu_unit_ms, clean: total.clean_gpu_unit_ms };
             sums
         });
         let number: u64 = totals.map(|total| total.intervals).sum();
@@ -680,7 +676,8 @@ fn law_9_usage_is_counted_once() {
     // What was held idle is charged as if it had run.
     catches("law 9", counted_once, || {
         |_, state: &mut State, _: &mut Executed| {
-            let totals: Vec<_> = state.usage_totals.values().filter(|total| total.idle_gpu_unit_ms > 0).cloned().collect();
+            let totals: Vec<_> =
+                state.usage_totals.values().filter(|total| total.idle_gpu_unit_ms > 0).cloned().collect();
             for mut total in totals {
                 total.gpu_unit_ms += std::mem::take(&mut total.idle_gpu_unit_ms);
                 put(state, Object::UsageTotal(total));

@@ -6,7 +6,7 @@ mod chance;
 
 use chance::Chance;
 use muster_control_core::{Command, Done, Entry, Reject, State, execute};
-use muster_model::node::{NodeSpec, Withheld};
+use muster_model::node::{NodeSpec, Repair, Withheld};
 use muster_model::{Epoch, Gpu, GpuModel, Node, NodeId, Pool};
 use std::collections::BTreeSet;
 
@@ -39,11 +39,11 @@ fn fleet(level: u32) -> (State, Vec<NodeId>) {
 }
 
 fn verdict(gpu: u16) -> Withheld {
-    Withheld { gpu, slice: None, reason: format!("Xid 63 of {gpu}"), by_verdict: true }
+    Withheld { gpu, slice: None, reason: format!("Xid 63 of {gpu}"), by_verdict: true, repair: Repair::Reset }
 }
 
 fn lost(gpu: u16) -> Withheld {
-    Withheld { gpu, slice: None, reason: "it is lost".to_owned(), by_verdict: false }
+    Withheld { gpu, slice: None, reason: "it is lost".to_owned(), by_verdict: false, repair: Repair::Inspect }
 }
 
 fn report(state: &mut State, node: NodeId, withheld: &[Withheld]) {

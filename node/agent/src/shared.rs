@@ -13,7 +13,7 @@ use crate::wire;
 use muster_model::Proof;
 use muster_model::identity::SessionCount;
 use muster_model::ids::{Epoch, NodeId};
-use muster_model::node::{Gpu, NodeSpec, Withheld};
+use muster_model::node::{Gpu, NodeSpec, Repair, Withheld};
 use muster_model::node_links::NodeLinks;
 use muster_node_core::fence::{self, NS_PER_S};
 use muster_node_core::{CardObserved, Desired, Gate, Leases, Meter, Reports, TaskKey};
@@ -241,7 +241,7 @@ impl Shared {
     /// The cards as the plan sees them.
     pub(crate) fn observed_cards(&self) -> Vec<CardObserved> {
         let mut cards = self.cards.observed();
-        for Withheld { gpu, slice, reason, by_verdict: _ } in self.health.refused() {
+        for Withheld { gpu, slice, reason, .. } in self.health.refused() {
             let Some(card) = cards.get_mut(usize::from(gpu)) else { continue };
             match slice {
                 None => drop(card.withheld.get_or_insert(reason)),
@@ -288,6 +288,8 @@ impl Shared {
         let mut spec = self.spec.clone();
         let withheld = self.withheld();
         spec.gpus = spec.withholding(&withheld);
+        // Neither does it say what is to be done about it, for which a cluster of an earlier version has no place.
+        spec.gpus.iter_mut().for_each(|gpu| gpu.repair = Repair::default());
         spec.proofs.clone_from(&self.config.proofs.borrow());
         let mut state = self.state.lock();
         // It does not say what of it are verdicts: a report follows, also when all of it was lifted meanwhile.

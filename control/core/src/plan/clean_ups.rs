@@ -9,7 +9,7 @@ use crate::level;
 use crate::task_report::TaskReport;
 use muster_model::Allocation;
 use muster_model::ids::{AllocationId, Rank};
-use muster_model::node::Withheld;
+use muster_model::node::{Repair, Withheld};
 use muster_model::task::{CleanUp, HoldMode};
 
 /// Takes over what a report says of the devices of a task, which was seen to be over just now if `is_news`. Says whether that changed anything.
@@ -63,6 +63,7 @@ fn withhold(draft: &mut Draft<'_>, report: &TaskReport, reason: &str) {
         },
         reason: reason.to_owned(),
         by_verdict: false,
+        repair: Repair::Wait,
     }));
     let gpus = known.spec.withholding(&withheld);
     if let Some(node) = draft.node_mut(task.node) {

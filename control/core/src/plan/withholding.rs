@@ -102,8 +102,7 @@ impl Room {
         for id in cell.iter().flat_map(|cell| &cell.nodes).filter(|id| **id != node.id) {
             let Some(other) = draft.node(*id).filter(|other| other.spec.pool == node.spec.pool) else { continue };
             cards += other.spec.gpus.len();
-            elsewhere +=
-                other.spec.gpus.iter().filter(|gpu| gpu.withheld.is_some() || !gpu.withheld_slices.is_empty()).count();
+            elsewhere += other.spec.gpus.iter().filter(|gpu| gpu.has_withheld()).count();
         }
         Room { limit: rules.withheld_limit(cards), elsewhere, here: BTreeSet::new() }
     }

@@ -7,7 +7,7 @@ use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Ran
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::{Isolation, Needs};
-use muster_model::node::{Gpu, NodeSpec, Place, Withheld};
+use muster_model::node::{Gpu, NodeSpec, Place, Repair, Withheld};
 use muster_model::priority_class::DEFAULT_PRIORITY_CLASS;
 use muster_model::request::{SharingMode, TaskRequest};
 use muster_model::resources::Resource;
@@ -602,7 +602,8 @@ impl Story {
             9 if self.chance.one_in(2) => {
                 let slice = self.chance.one_in(2).then_some(MigPlacement { shape: MigShape::G3, start: 4 });
                 let gpu = self.chance.below(3) as u16;
-                let one = Withheld { gpu, slice, reason: "Xid 94".to_owned(), by_verdict: gpu == 2 };
+                let one =
+                    Withheld { gpu, slice, reason: "Xid 94".to_owned(), by_verdict: gpu == 2, repair: Repair::Wait };
                 if self.chance.one_in(4) {
                     return Command::ClearGpu {
                         node,

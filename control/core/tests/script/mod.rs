@@ -11,7 +11,7 @@ use muster_model::image::{Mount, MountRule};
 use muster_model::mig::{MigPlacement, MigShape, PinnedLayout};
 use muster_model::movable::Movable;
 use muster_model::needs::Needs;
-use muster_model::node::{Gpu, NodeSpec, Place, Withheld};
+use muster_model::node::{Gpu, NodeSpec, Place, Repair, Withheld};
 use muster_model::request::TaskRequest;
 use muster_model::task::CleanUp;
 use muster_model::tenant::TenantSpec;
@@ -283,7 +283,13 @@ impl World {
             let DeviceHold { gpu, mode } = hold(place);
             let slice = if let HoldMode::Mig(place) = mode { Some(place) } else { None };
             let by_verdict = reason.starts_with('~');
-            Withheld { gpu, slice, reason: reason.trim_start_matches('~').replace('_', " "), by_verdict }
+            Withheld {
+                gpu,
+                slice,
+                reason: reason.trim_start_matches('~').replace('_', " "),
+                by_verdict,
+                repair: Repair::Wait,
+            }
         });
         Command::ReportCards { node, epoch: Epoch(words.number("epoch", epoch.0)), withheld: withheld.collect() }
     }

@@ -2,7 +2,7 @@
 
 use fnv::FnvHasher;
 use muster_control_core::{DesiredTask, State};
-use muster_model::node::Withheld;
+use muster_model::node::{Repair, Withheld};
 use muster_model::ports::PORTS_PER_BLOCK;
 use muster_model::usage::{UsageInterval, UseKind};
 use muster_model::{FieldError, NetworkPolicy, Node, Ports};
@@ -80,14 +80,19 @@ fn ports(ports: Ports) -> Option<v1::TaskPorts> {
 /// The feature level from which on the log tells verdicts from what is certain.
 const VERDICTS_LEVEL: u32 = 5;
 
-/// What an agent withholds, as the log of a cluster of this level takes it: below [`VERDICTS_LEVEL`] all of it counts as certain.
+/// The feature level from which on the log says what is to be done about what is withheld.
+const REPAIRS_LEVEL: u32 = 7;
+
+/// What an agent withholds, as the log of a cluster of this level takes it: below [`VERDICTS_LEVEL`] all of it counts as certain, and below
+/// [`REPAIRS_LEVEL`] nothing is to be done about it.
 ///
 /// # Errors
 /// What is wrong, with its place in the report.
 pub(crate) fn withheld(report: v1::CardReport, level: u32) -> Result<Vec<Withheld>, FieldError> {
     let read = |(index, card)| {
         let read = Withheld::try_from(card).map_err(|error: FieldError| error.under(&format!("withheld[{index}]")))?;
-        Ok(Withheld { by_verdict: read.by_verdict && level >= VERDICTS_LEVEL, ..read })
+        let repair = if level >= REPAIRS_LEVEL { read.repair } else { Repair::default() };
+        Ok(Withheld { by_verdict: read.by_verdict && level >= VERDICTS_LEVEL, repair, ..read })
     };
     report.withheld.into_iter().enumerate().map(read).collect()
 }
@@ -154,7 +159,12 @@ mod tests {
 
     #[test]
     fn what_is_held_on_is_not_counted_below_its_level() {
-        let interval = |seq, kind: v1::UseKind| v1::UsageInterval { seq, gpu_unit_ms: 7, kind: kind.into(), ..v1::UsageInterval::default() };
+        let interval = |seq, kind: v1::UseKind| v1::UsageInterval {
+            seq,
+            gpu_unit_ms: 7,
+            kind: kind.into(),
+            ..v1::UsageInterval::default()
+        };
         let sent = vec![interval(1, v1::UseKind::Run), interval(2, v1::UseKind::Idle), interval(3, v1::UseKind::Clean)];
         let of = |level| {
             let read = intervals(v1::UsageReport { incarnation: 1, intervals: sent.clone() }, level);
@@ -166,9 +176,16 @@ mod tests {
 
     #[test]
     fn below_their_level_verdicts_count_as_certain() {
-        let card = v1::WithheldCard { gpu: 3, slice: None, reason: "Xid 63".to_owned(), by_verdict: true };
+        let card = v1::WithheldCard {
+            gpu: 3,
+            slice: None,
+            reason: "Xid 63".to_owned(),
+            by_verdict: true,
+            repair: v1::Repair::Reset.into(),
+        };
         let of = |level| withheld(v1::CardReport { withheld: vec![card.clone()] }, level).expect("a report");
         assert!(!of(4)[0].by_verdict && of(5)[0].by_verdict);
+        assert_eq!((of(6)[0].repair, of(7)[0].repair), (Repair::Wait, Repair::Reset));
         let wrong = v1::CardReport { withheld: vec![card.clone(), v1::WithheldCard { gpu: 70_000, ..card }] };
         assert!(withheld(wrong, 5).expect_err("no such GPU").to_string().contains("withheld[1]"));
     }

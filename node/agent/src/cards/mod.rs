@@ -11,7 +11,7 @@ mod attempt;
 use crate::gpu::{CardState, GpuBackend};
 use muster_model::GpuModel;
 use muster_model::mig::MigPlacement;
-use muster_model::node::{Gpu, Withheld};
+use muster_model::node::{Gpu, Repair, Withheld};
 use muster_model::request::SharingMode;
 use muster_model::validate::bounds::TEXT_BYTES_MAX;
 use muster_model::validate::clipped;
@@ -121,7 +121,7 @@ impl Cards {
         };
         let withheld = |(gpu, slot)| {
             let reason = clipped(why(slot)?, TEXT_BYTES_MAX);
-            Some(Withheld { gpu, slice: None, reason, by_verdict: false })
+            Some(Withheld { gpu, slice: None, reason, by_verdict: false, repair: Repair::Wait })
         };
         (0_u16..).zip(self.slots.lock().iter()).filter_map(withheld).collect()
     }

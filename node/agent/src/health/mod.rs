@@ -18,7 +18,7 @@ use crate::gpu::GpuBackend;
 use crate::stored::{self, KeptHealth};
 use muster_model::bounds::{GPUS_PER_NODE_MAX, MIG_SLICES_MAX, TEXT_BYTES_MAX};
 use muster_model::mig::MigPlacement;
-use muster_model::node::{ClearedGpu, Gpu, Withheld};
+use muster_model::node::{ClearedGpu, Gpu, Repair, Withheld};
 use muster_model::sharing::CardSharing;
 use muster_model::task::{DeviceHold, HoldMode};
 use muster_model::validate::clipped;
@@ -178,7 +178,11 @@ impl Health {
         if self.parts.config.mode == Mode::ObserveOnly {
             // What is not clean is withheld in every mode: no device passes on before its clean-up (law 13).
             let unclean = self.unclean().into_iter();
-            return unclean.map(|(gpu, slice, reason)| Withheld { gpu, slice, reason, by_verdict: false }).collect();
+            let withheld = |(gpu, slice, reason)| {
+                let (by_verdict, repair) = (false, Repair::Wait);
+                Withheld { gpu, slice, reason, by_verdict, repair }
+            };
+            return unclean.map(withheld).collect();
         }
         let ledger = self.ledger.lock();
         let mut all: Vec<(VerdictKind, Withheld)> = Vec::new();
@@ -196,7 +200,7 @@ impl Health {
             let withheld = |verdict: &Verdict, slice: Option<MigPlacement>| {
                 let by_verdict = !is_certain(slice.map_or(Scope::Card, Scope::Slice));
                 let reason = clipped(verdict.reason.clone(), TEXT_BYTES_MAX);
-                (verdict.kind, Withheld { gpu: index, slice, reason, by_verdict })
+                (verdict.kind, Withheld { gpu: index, slice, reason, by_verdict, repair: verdict.kind.repair() })
             };
             all.extend(whole.as_ref().map(|verdict| withheld(verdict, None)));
             all.extend(verdicts.iter().take(MIG_SLICES_MAX).filter_map(|(scope, verdict)| match scope {

@@ -362,7 +362,7 @@ async fn what_the_control_plane_spares_is_used_although_a_verdict_stands_against
             all.is_some_and(|all| all.iter().any(|state| matches!(state, TaskState::StartFailed { by_node: true, .. })))
         })
         .await;
-    let spared = |by_verdict| v1::WithheldCard { gpu: 1, slice: None, reason: "DBE".to_owned(), by_verdict };
+    let spared = |by_verdict| v1::WithheldCard { gpu: 1, slice: None, reason: "DBE".to_owned(), by_verdict, repair: 0 };
     fleet.cluster.with(|state| state.spared = vec![spared(true)]);
     fleet.cluster.desire(&[on_card(2)]);
     fleet.cluster.until_reported(key(2, 0), TaskState::Running).await;

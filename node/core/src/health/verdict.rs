@@ -5,6 +5,7 @@
 
 use super::event::HealthEvent;
 use muster_model::mig::MigPlacement;
+use muster_model::node::Repair;
 use muster_model::utc;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -56,6 +57,19 @@ pub enum VerdictKind {
     Reboot,
     /// Nothing new is started until a person has looked at it.
     Inspect,
+}
+
+impl VerdictKind {
+    /// What somebody has to do about it.
+    #[must_use]
+    pub const fn repair(self) -> Repair {
+        match self {
+            VerdictKind::Use | VerdictKind::Withhold => Repair::Wait,
+            VerdictKind::ResetWhenIdle => Repair::Reset,
+            VerdictKind::Reboot => Repair::Reboot,
+            VerdictKind::Inspect => Repair::Inspect,
+        }
+    }
 }
 
 impl fmt::Display for VerdictKind {

@@ -9,8 +9,8 @@ use muster_model::task::{CleanUp, HoldMode, TaskState};
 use muster_model::validate::bounds;
 use muster_model::{Checkpoint, GpuModel, Stop, World};
 use muster_node_core::{
-    CardSetting, CardStep, Desired, DeviceNames, Gate, MpsLimits, MpsSetting, MpsStart, Observed, Report,
-    Reports, Stamp, Step, TaskKey, TaskSpec, TaskUsers, env, plan,
+    CardSetting, CardStep, Desired, DeviceNames, Gate, MpsLimits, MpsSetting, MpsStart, Observed, Report, Reports,
+    Stamp, Step, TaskKey, TaskSpec, TaskUsers, env, plan,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;

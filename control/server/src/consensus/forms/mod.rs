@@ -127,6 +127,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("EndCause", "Window", 7),
     ("Enrolled", "labels", 9),
     ("Expr", "Cuda", 10),
+    ("Gpu", "repair", 11),
     ("Gpu", "withheld_slices", 7),
     ("Job", "array", 7),
     ("Job", "array_task", 7),
@@ -261,6 +262,7 @@ pub(crate) const SINCE: &[(&str, &str, u8)] = &[
     ("UsageTotal", "clean_gpu_unit_ms", 11),
     ("UsageTotal", "idle_gpu_unit_ms", 11),
     ("Withheld", "by_verdict", 9),
+    ("Withheld", "repair", 11),
 ];
 
 /// The first form that has the field or variant.

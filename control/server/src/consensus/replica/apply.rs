@@ -8,6 +8,7 @@ use crate::consensus::frozen::Frozen;
 use crate::consensus::stored::{encode, ended_key, job_key, object_key, state_space};
 use crate::consensus::types::{Answer, LogEntry, LogId, Member, Membership, StorageError, Types};
 use muster_control_core::State;
+use muster_model::node::Repair;
 use muster_model::object::FinishedJob;
 use muster_model::{Change, GpuUnits, Key, MoveFate, MovedJob, Object, Revision};
 use muster_runtime::{Batch, DiskError};
@@ -150,6 +151,10 @@ fn count_nodes(state: &State) {
     let nodes = index.sparing.iter().filter_map(|id| state.nodes.get(id));
     let spared: usize = nodes.map(|node| node.notes.verdicts.spared_cards().len()).sum();
     metrics::gauge!("muster_gpus_spared").set(spared as f64);
+    for repair in Repair::ALL {
+        let withheld = index.withheld.get(&repair).copied().unwrap_or(0);
+        metrics::gauge!("muster_gpus_withheld", "repair" => repair.word()).set(withheld as f64);
+    }
 }
 
 /// Finished jobs that are forgotten before their disk space is given back: reading past so many costs a few milliseconds, and so many

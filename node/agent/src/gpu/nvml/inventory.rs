@@ -9,7 +9,7 @@ use super::wire::{About, Answer, Ask, Facts};
 use super::{Inner, Presence, islands, models};
 use crate::gpu::GpuError;
 use futures::future::join_all;
-use muster_model::node::Gpu;
+use muster_model::node::{Gpu, Repair};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -36,6 +36,7 @@ impl Inner {
                 Presence::Unread(why) | Presence::Missing(why) => Some(why),
             },
             withheld_slices: Vec::new(),
+            repair: Repair::Wait,
         };
         Ok(slots.into_iter().zip(islands).map(gpu).collect())
     }
