@@ -6,6 +6,7 @@ use muster_control_core::events::Event;
 use muster_model::identity::{Machine, MachineStanding};
 use muster_model::ids::{CellId, NodeId};
 use muster_model::object::Key;
+use muster_model::usage::UseKind;
 use muster_model::{AllocationState, Change, EndCause, JobPhase, NodeHealth, Object, Outcome, TaskState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Coverage(pub BTreeMap<&'static str, u64>);
 
 /// Everything that is counted, and that enough runs of the whole system must come across.
-pub const ALL: [&str; 36] = [
+pub const ALL: [&str; 37] = [
     "agents turned away",
     "allocations bound",
     "attempts after the first",
@@ -23,6 +24,7 @@ pub const ALL: [&str; 36] = [
     "cells that fell silent whole",
     "floors that were unmet",
     "hand-overs",
+    "intervals of idle time",
     "jobs cancelled",
     "jobs completed",
     "jobs failed",
@@ -54,6 +56,16 @@ pub const ALL: [&str; 36] = [
 ];
 
 impl Coverage {
+    fn exported_and_metered(&mut self, history: &History) {
+        for line in history.exports.iter().flat_map(|log| &log.lines) {
+            let unmet = matches!(&line.event, Event::Capacity { unmet, .. } if !unmet.is_empty());
+            self.count_if(unmet, "floors that were unmet");
+        }
+        for ((_, kind), gpu_unit_ms) in history.metered.values() {
+            self.count_if(*kind == UseKind::Idle && *gpu_unit_ms > 0, "intervals of idle time");
+        }
+    }
+
     /// Counts what the record shows.
     #[must_use]
     pub fn of(history: &History) -> Self {
@@ -62,10 +74,7 @@ impl Coverage {
         let (mut fenced, mut visited, mut agents) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         let (mut pools, mut tenants, mut machines) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut healths: BTreeMap<CellId, BTreeMap<NodeId, NodeHealth>> = BTreeMap::new();
-        for line in history.exports.iter().flat_map(|log| &log.lines) {
-            let unmet = matches!(&line.event, Event::Capacity { unmet, .. } if !unmet.is_empty());
-            coverage.count_if(unmet, "floors that were unmet");
-        }
+        coverage.exported_and_metered(history);
         for (_, change) in history.changes() {
             match change {
                 Change::Put(object) => match *object {

@@ -10,10 +10,14 @@ pub use sessions::{Login, LoginAnswer, ProviderThen, Refusal, Sessions};
 use fnv::FnvHasher;
 use muster_control_core::events::{Header, Line};
 use muster_model::ids::{AllocationId, Attempt, JobId, Rank, Revision};
+use muster_model::usage::UseKind;
 use muster_model::{Change, Job, Object};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher as _;
 use std::sync::Arc;
+
+/// What is metered: whose devices, and what was done with them.
+pub type Held = (AllocationId, UseKind);
 
 /// The record of one run.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +53,7 @@ pub struct History {
     /// What ran where, by the nodes' own record.
     pub runs: Vec<Run>,
     /// Usage that agents had on disk under a number of their stream, and so reported or were about to.
-    pub metered: BTreeMap<Interval, (AllocationId, u64)>,
+    pub metered: BTreeMap<Interval, (Held, u64)>,
     /// Hosts of agents whose streams of usage ended before all was sent: their folder was deleted, or another agent was their node.
     pub lost_usage: BTreeSet<String>,
     /// How often each node was asked to be taken out of the fleet.
@@ -247,7 +251,7 @@ impl History {
     }
 
     /// Takes in a usage interval that an agent has on disk: its allocation and unit-milliseconds.
-    pub fn metered(&mut self, mut interval: Interval, content: (AllocationId, u64)) {
+    pub fn metered(&mut self, mut interval: Interval, content: (Held, u64)) {
         interval.removals = self.removals.get(&interval.node).copied().unwrap_or(0);
         match self.metered.get(&interval) {
             Some(known) if *known != content => self.remetered.push(interval),

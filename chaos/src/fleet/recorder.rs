@@ -54,7 +54,8 @@ fn note(seen: &Seen, node: &str, content: &[u8]) {
     let pending: Vec<UsageInterval> =
         serde_json::from_value(meter["pending"].clone()).expect("a meter lists the intervals that wait");
     let mut seen = seen.lock().expect("no panic while it was held");
-    for UsageInterval { seq, allocation, gpu_unit_ms, .. } in pending {
-        seen.metered(Interval { node: node.to_owned(), incarnation, seq, removals: 0 }, (allocation, gpu_unit_ms));
+    for UsageInterval { seq, allocation, gpu_unit_ms, kind, .. } in pending {
+        let interval = Interval { node: node.to_owned(), incarnation, seq, removals: 0 };
+        seen.metered(interval, ((allocation, kind), gpu_unit_ms));
     }
 }

@@ -10,7 +10,7 @@ use muster_control_core::{Command, Done, Entry, LeasedBinding, State, TaskReport
 use muster_model::identity::{Enrolled, Machine, MachineStanding};
 use muster_model::ids::{AllocationId, Attempt, CellId, Epoch, JobId, NodeId, Rank, Revision, TenantId};
 use muster_model::object::{FinishedJob, Key};
-use muster_model::usage::AllocationUsage;
+use muster_model::usage::{AllocationUsage, UseKind};
 use muster_model::{
     Change, DeviceHold, DeviceRequest, HoldMode, JobSpec, Object, Principal, TaskPlacement, TaskState, ValidJobSpec,
 };
@@ -119,8 +119,8 @@ fn good() -> History {
         snapshot: Some((Revision(3), jobs)),
         events: events.into_iter().filter(|(at, _)| at.0 > 3).collect(),
     });
-    for (seq, gpu_unit_ms) in [(1, 4), (2, 6)] {
-        history.metered(interval(seq), (AllocationId(1), gpu_unit_ms));
+    for (seq, kind, gpu_unit_ms) in [(1, UseKind::Run, 4), (2, UseKind::Run, 6), (3, UseKind::Idle, 3)] {
+        history.metered(interval(seq), ((AllocationId(1), kind), gpu_unit_ms));
     }
     count(&mut history, 10);
     history
@@ -132,7 +132,13 @@ fn interval(seq: u64) -> Interval {
 
 /// Adds a revision at which so much of allocation 1 is counted.
 fn count(history: &mut History, gpu_unit_ms: u128) {
-    let usage = AllocationUsage { allocation: AllocationId(1), tenant: TenantId(1), gpu_unit_ms, ..Default::default() };
+    count_all(history, gpu_unit_ms, 3);
+}
+
+/// The same, with so much idle time.
+fn count_all(history: &mut History, gpu_unit_ms: u128, idle_gpu_unit_ms: u128) {
+    let (allocation, tenant) = (AllocationId(1), TenantId(1));
+    let usage = AllocationUsage { allocation, tenant, gpu_unit_ms, idle_gpu_unit_ms, ..Default::default() };
     let revision = history.log.keys().next_back().expect("a log").next();
     history.published(0, revision, 9_000, &Arc::new(vec![Change::put(Object::AllocationUsage(usage))]));
 }
@@ -393,11 +399,15 @@ fn law_9_usage_lost_or_counted_twice_is_reported() {
         count(&mut history, counted);
         reported(&history, "law 9", "agents metered 10 unit-ms");
     }
+    // The sums are right together, and each of them is wrong.
+    let mut history = good();
+    count_all(&mut history, 13, 0);
+    reported(&history, "law 9", "Idle: agents metered 3 unit-ms, 0 were counted");
     let mut history = good();
     history.metered.clear();
     reported(&history, "law 9", "nobody metered");
     let mut history = good();
-    history.metered(interval(1), (AllocationId(1), 5));
+    history.metered(interval(1), ((AllocationId(1), UseKind::Run), 5));
     reported(&history, "law 9", "has changed its content");
 }
 

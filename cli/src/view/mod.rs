@@ -14,6 +14,7 @@ pub mod detail;
 pub mod devices;
 pub mod elastic;
 pub mod fleet;
+pub mod gpus;
 pub mod job;
 pub mod jobs;
 pub mod links;

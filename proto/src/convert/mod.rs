@@ -26,6 +26,7 @@ pub mod tenant;
 mod use_history;
 pub mod watch;
 pub mod window;
+mod withheld;
 
 pub use agent::{checkpoint_from_wire, clean_up_from_wire, clean_up_to_wire, report_from_wire, report_to_wire};
 pub use job::job_from_control_plane;

@@ -432,6 +432,18 @@ impl World {
         std::iter::once(stands).chain(reserved).chain(claim).collect()
     }
 
+    fn show_usage(&self) -> Vec<String> {
+        let path = |id| self.state.tenants.get(id).map_or("nobody", |tenant| tenant.path.as_str());
+        let totals = self.state.usage_totals.iter();
+        let after = |total: &UsageTotal| match (total.idle_gpu_unit_ms, total.clean_gpu_unit_ms) {
+            (0, 0) => String::new(),
+            (idle, clean) => format!(", {idle} idle, {clean} in clean-up"),
+        };
+        totals
+            .map(|(id, total)| format!("  {} {} in {}{}", path(id), total.gpu_unit_ms, total.intervals, after(total)))
+            .collect()
+    }
+
     fn show(&self, words: &Words<'_>) -> Vec<String> {
         match words.at(1) {
             "job" => self.show_job(words),
@@ -522,19 +534,7 @@ impl World {
                     sharing.time_slice, sharing.mps_processes_max, sharing.time_slice_processes_max
                 )]
             }
-            "usage" => {
-                let path = |id| self.state.tenants.get(id).map_or("nobody", |tenant| tenant.path.as_str());
-                let totals = self.state.usage_totals.iter();
-                let after = |total: &UsageTotal| match (total.idle_gpu_unit_ms, total.clean_gpu_unit_ms) {
-                    (0, 0) => String::new(),
-                    (idle, clean) => format!(", {idle} idle, {clean} in clean-up"),
-                };
-                totals
-                    .map(|(id, total)| {
-                        format!("  {} {} in {}{}", path(id), total.gpu_unit_ms, total.intervals, after(total))
-                    })
-                    .collect()
-            }
+            "usage" => self.show_usage(),
             other => panic!("nothing to show of {other:?}"),
         }
     }

@@ -671,6 +671,7 @@ async fn a_lagging_control_node_neither_kills_nor_revives() {
             sharing: None,
             spared: Vec::new(),
             pinned: Default::default(),
+            held_on: Vec::new(),
         };
         state.reports.clear();
     });
@@ -713,6 +714,7 @@ async fn a_session_is_on_disk_once_and_nothing_older_is_taken_after_a_crash() {
             sharing: None,
             spared: Vec::new(),
             pinned: Default::default(),
+            held_on: Vec::new(),
         };
         state.reports.clear();
     });

@@ -127,6 +127,7 @@ impl Cluster {
                 sharing: None,
                 spared,
                 pinned: state.pinned.clone(),
+                held_on: Vec::new(),
             };
             state.desired.clone()
         });
