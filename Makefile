@@ -11,12 +11,13 @@ CHAOS ?=
 # What muster-fuzz is told: list, or a target and --seconds N, --seed N.
 FUZZ ?= list
 
-.PHONY: help demo test attack chaos fuzz check bench setup build release
+.PHONY: help demo test attack login-check chaos fuzz check bench setup build release
 
 help:
 	@echo 'make demo    three voters, two shards, 64 simulated nodes, real processes, real kills; ends by itself'
 	@echo 'make test    every test, with one closing line'
 	@echo 'make attack  attempts to get past isolation, roles and certificates, each of which must fail; root tries all of them'
+	@echo 'make login-check  muster login with an OpenID provider from npm (needs Node.js); installs the provider first'
 	@echo 'make chaos   the real command under kills, power loss, bad links, clocks and disks; needs root, says what it skips'
 	@echo 'make fuzz    one parser under new inputs: make fuzz FUZZ="selector --seconds 60"; without FUZZ it names all'
 	@echo 'make check   format, lints, layers, tidiness'
@@ -42,6 +43,11 @@ test: setup
 # What docs/SECURITY.md lists, by its numbers. An ordinary user cannot isolate tasks fully: those attempts are skipped then, and say so.
 attack: build
 	cargo test --locked --workspace --no-fail-fast --test commands --test nodes --test access -- attempt_ planted_holes
+
+# `make test` runs these tests too where MUSTER_OIDC_PROVIDER names the provider, as CI does. Fails where Node.js or npm is missing.
+login-check: build
+	@folder="$$(.ci/setup-oidc-provider)" && test -n "$$folder" \
+	    && MUSTER_OIDC_PROVIDER="$$folder" cargo test --locked -p muster --test commands -- login_certified
 
 # Exit status 0 only if nothing is broken. Example: make chaos CHAOS='power --rounds 200'
 chaos: setup

@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 /// A control node that knows an identity provider.
-struct Cluster {
+pub(crate) struct Cluster {
     home: tempfile::TempDir,
     at: String,
     _roles: Roles,
 }
 
 impl Cluster {
-    fn start(oidc: &str) -> Self {
+    pub(crate) fn start(oidc: &str) -> Self {
         let home = tempfile::tempdir().expect("a folder");
         let free = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = free.local_addr().expect("an address").to_string();
@@ -40,7 +40,7 @@ impl Cluster {
         self.home.path().join(name)
     }
 
-    fn run(&self, args: &[&str], token: Option<&str>) -> Said {
+    pub(crate) fn run(&self, args: &[&str], token: Option<&str>) -> Said {
         let mut command = alone(&[args, &["--timeout", "10s"]].concat(), self.home.path());
         command.env("MUSTER_ENDPOINTS", &self.at).current_dir(self.home.path());
         command.envs(token.map(|token| ("MUSTER_TOKEN_FILE", self.path(token))));
@@ -48,7 +48,7 @@ impl Cluster {
     }
 
     /// Begins a login, and gives each line that it tells somebody to `meanwhile`, until that has what it needs.
-    fn login(&self, args: &[&str], meanwhile: impl Fn(&str) -> bool) -> Said {
+    pub(crate) fn login(&self, args: &[&str], meanwhile: impl Fn(&str) -> bool) -> Said {
         let mut command = alone(&[&["login"], args].concat(), self.home.path());
         command.env("MUSTER_ENDPOINTS", &self.at).current_dir(self.home.path());
         let mut login = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("muster");

@@ -16,6 +16,7 @@ mod half_life;
 mod identities;
 mod jobs;
 mod login;
+mod login_certified;
 mod machines;
 mod moves;
 #[path = "../support/pages.rs"]
