@@ -50,11 +50,10 @@ const provider = new Provider(issuer, {
   jwks: { keys },
   enabledJWA: { idTokenSigningAlgValues: ['RS256', 'ES256', 'EdDSA'] },
   cookies: { keys: [randomBytes(32).toString('hex')] },
-  // The claims of each scope. They are in the ID token, as with most providers; by its default this one has them at the userinfo endpoint alone.
+  // The claims of each scope. By its default this one has them at the userinfo endpoint alone, unless a client asks for them in the ID token.
   claims: { openid: ['sub'], email: ['email', 'email_verified'], groups: ['groups'] },
-  conformIdTokenClaims: false,
   findAccount: () => ({ accountId: account.sub, claims: () => account }),
-  features: { devInteractions: { enabled: false }, deviceFlow: { enabled: true }, encryption: { enabled: true } },
+  features: { claimsParameter: { enabled: true }, devInteractions: { enabled: false }, deviceFlow: { enabled: true }, encryption: { enabled: true } },
   interactions: { url: (_, { uid }) => `/interaction/${uid}` },
 });
 
@@ -68,6 +67,7 @@ provider.use(async (ctx, next) => {
   } else {
     const grant = new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
     grant.addOIDCScope(params.scope);
+    grant.addOIDCClaims(prompt.details.missingOIDCClaims ?? []);
     result.consent = { grantId: await grant.save() };
   }
   ctx.redirect(await provider.interactionResult(ctx.req, ctx.res, result, { mergeWithLastSubmission: true }));

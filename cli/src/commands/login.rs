@@ -34,10 +34,22 @@ const LINE_BYTES_MAX: u64 = 16 << 10;
 /// What the provider publishes of itself.
 #[derive(Deserialize)]
 struct Provider {
+    issuer: String,
     authorization_endpoint: String,
     token_endpoint: String,
     #[serde(default)]
     device_authorization_endpoint: Option<String>,
+    /// Clients may say which claims are to be in the ID token.
+    #[serde(default)]
+    claims_parameter_supported: bool,
+}
+
+impl Provider {
+    /// The parameter that says so, with its name; nothing where this provider or the cluster has none.
+    fn claims(&self, settings: &v1::LoginSettingsReply) -> Option<(&'static str, String)> {
+        let takes_it = self.claims_parameter_supported && !settings.claims.is_empty();
+        takes_it.then(|| ("claims", settings.claims.clone()))
+    }
 }
 
 /// What a token endpoint answers beside the tokens of OAuth.
@@ -104,11 +116,18 @@ fn at_provider(
         .and_then(|content| serde_json::from_slice::<Provider>(&content).map_err(|error| error.to_string()));
     let provider =
         published.map_err(|why| Failure::Refused(format!("the identity provider {issuer} cannot be asked: {why}")))?;
+    // No control node would take a token of it.
+    if provider.issuer != settings.issuer {
+        let (own, known) = (&provider.issuer, &settings.issuer);
+        return Err(Failure::Refused(format!(
+            "the identity provider calls itself {own:?}, and the cluster knows it as {known:?}: an operator corrects the issuer (`muster control --oidc`)"
+        )));
+    }
     let client = OidcClient::new(ClientId::new(settings.client_id.clone()));
     let scopes = ["openid".to_owned()].into_iter().chain(settings.scopes.clone()).map(Scope::new);
     match device {
         true => with_code(web, settings, &provider, client, scopes),
-        false => with_browser(web, &provider, client, scopes, browser),
+        false => with_browser(web, settings, &provider, (client, scopes), browser),
     }
 }
 
@@ -136,8 +155,12 @@ fn with_code(
     let token = TokenUrl::new(provider.token_endpoint.clone()).map_err(|error| unusable("a token endpoint", error))?;
     let client = client.set_device_authorization_url(endpoint).set_token_uri(token);
     let send = |request| web.send(request);
-    let code: StandardDeviceAuthorizationResponse =
-        client.exchange_device_code().add_scopes(scopes).request(&send).map_err(refused)?;
+    let asked = client.exchange_device_code().add_scopes(scopes);
+    let asked = match provider.claims(settings) {
+        Some((name, claims)) => asked.add_extra_param(name, claims),
+        None => asked,
+    };
+    let code: StandardDeviceAuthorizationResponse = asked.request(&send).map_err(refused)?;
     note(&format!(
         "Open {} and enter the code {}. Do so only if you have started this login yourself.",
         code.verification_uri().as_str(),
@@ -150,9 +173,9 @@ fn with_code(
 /// By a browser on this machine, which comes back to a port of this process.
 fn with_browser(
     web: &Web,
+    settings: &v1::LoginSettingsReply,
     provider: &Provider,
-    client: OidcClient,
-    scopes: impl Iterator<Item = Scope>,
+    (client, scopes): (OidcClient, impl Iterator<Item = Scope>),
     open: bool,
 ) -> Result<(String, String), Failure> {
     let listening = TcpListener::bind("127.0.0.1:0").and_then(|listener| {
@@ -169,12 +192,12 @@ fn with_browser(
     let client = client.set_auth_uri(authorize).set_token_uri(token).set_redirect_uri(back);
     let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
     let nonce = CsrfToken::new_random().into_secret();
-    let (url, state) = client
-        .authorize_url(CsrfToken::new_random)
-        .add_scopes(scopes)
-        .add_extra_param("nonce", nonce.clone())
-        .set_pkce_challenge(challenge)
-        .url();
+    let asked = client.authorize_url(CsrfToken::new_random).add_scopes(scopes).add_extra_param("nonce", nonce.clone());
+    let asked = match provider.claims(settings) {
+        Some((name, claims)) => asked.add_extra_param(name, claims),
+        None => asked,
+    };
+    let (url, state) = asked.set_pkce_challenge(challenge).url();
     note(&format!("Open this in a browser on this machine, if none opens by itself:\n{url}"));
     if open {
         open_browser(&url);

@@ -30,6 +30,8 @@ pub(super) struct Keys {
 struct Known {
     keys: Option<(Arc<JwkSet>, u64)>,
     looked_ms: Option<u64>,
+    /// Why the last look has found none, if it has.
+    failed: Option<String>,
 }
 
 /// What is read of the provider's document.
@@ -69,7 +71,8 @@ impl Keys {
         let usable = known.keys.as_ref().filter(|(_, read_ms)| now_ms.saturating_sub(*read_ms) < USABLE_MS);
         let usable = usable.map(|(keys, _)| Arc::clone(keys));
         if known.looked_ms.is_some_and(|looked_ms| now_ms.saturating_sub(looked_ms) < LOOK_EVERY_MS) {
-            let why = "its keys were asked for less than a minute ago".to_owned();
+            let asked = "its keys were asked for less than a minute ago";
+            let why = known.failed.as_ref().map_or_else(|| asked.to_owned(), |why| format!("{why} ({asked})"));
             return usable.ok_or(Refused::Provider { issuer: self.issuer.clone(), why });
         }
         known.looked_ms = Some(now_ms);
@@ -77,10 +80,12 @@ impl Keys {
             Ok(keys) => {
                 let keys = Arc::new(keys);
                 known.keys = Some((Arc::clone(&keys), now_ms));
+                known.failed = None;
                 Ok(keys)
             }
             Err(why) => {
                 tracing::warn!(issuer = self.issuer, why, "the keys of the identity provider cannot be read");
+                known.failed = Some(why.clone());
                 usable.ok_or(Refused::Provider { issuer: self.issuer.clone(), why })
             }
         }
@@ -90,7 +95,7 @@ impl Keys {
         let base = self.issuer.trim_end_matches('/');
         let provider: Provider = self.json(format!("{base}/.well-known/openid-configuration")).await?;
         if provider.issuer != self.issuer {
-            return Err(format!("it calls itself {:?}", provider.issuer));
+            return Err(format!("it calls itself {:?}; give exactly that as its issuer (--oidc)", provider.issuer));
         }
         let keys: JwkSet = self.json(provider.jwks_uri).await?;
         match keys.keys.len() {
@@ -176,7 +181,10 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 2);
         away.store(true, Ordering::Relaxed);
         keys.known(60_000 + USABLE_MS - 1).await.expect("those of the last day");
-        let gone = keys.known(60_000 + USABLE_MS + LOOK_EVERY_MS).await.expect_err("too old");
-        assert!(gone.to_string().contains("connection refused"), "{gone}");
+        // Who asks again at once is told the same.
+        for later_ms in [0, 1_000] {
+            let gone = keys.known(60_000 + USABLE_MS + LOOK_EVERY_MS + later_ms).await.expect_err("too old");
+            assert!(gone.to_string().contains("connection refused"), "{gone}");
+        }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) use verify::Refused;
 use futures::future::BoxFuture;
 use keys::Keys;
 use muster_runtime::Host;
+use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 use verify::{Proved, verify};
@@ -50,6 +51,17 @@ impl fmt::Debug for LoginConfig {
             .field("issuer", &self.issuer)
             .field("client_id", &self.client_id)
             .finish_non_exhaustive()
+    }
+}
+
+impl LoginConfig {
+    /// What is asked of providers that let clients choose where a claim goes: those that are read, in the ID token (OpenID Connect Core 5.5).
+    pub(crate) fn claims(&self) -> String {
+        let asked = [self.user_claim.as_str(), self.groups_claim.as_str()];
+        let verified = (self.user_claim == "email").then_some("email_verified");
+        let claims: serde_json::Map<String, Value> =
+            asked.into_iter().chain(verified).map(|claim| (claim.to_owned(), Value::Null)).collect();
+        serde_json::json!({ "id_token": claims }).to_string()
     }
 }
 

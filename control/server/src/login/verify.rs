@@ -43,7 +43,9 @@ pub(crate) enum Refused {
         why: String,
     },
     /// It has no key of that name.
-    #[error("the ID token is signed with a key that the identity provider does not publish ({kid})")]
+    #[error(
+        "the ID token is signed with a key that the identity provider did not publish when it was asked last ({kid}); if its keys are new, log in again in a minute"
+    )]
     UnknownKey {
         /// Its name.
         kid: String,
@@ -66,7 +68,7 @@ struct Claims {
     #[serde(default)]
     azp: Option<String>,
     #[serde(default)]
-    email_verified: Option<bool>,
+    email_verified: Option<Value>,
     aud: Value,
     #[serde(flatten)]
     others: BTreeMap<String, Value>,
@@ -170,8 +172,14 @@ fn user(config: &LoginConfig, claims: &Claims) -> Result<String, Refused> {
         "sub" => Some(claims.sub.as_str()),
         claim => claims.others.get(claim).and_then(Value::as_str),
     };
-    let named = named.ok_or_else(|| refused(format!("it has no text {claim:?}, which names the user")))?;
-    if claim == "email" && claims.email_verified == Some(false) {
+    let named = named.ok_or_else(|| {
+        let remedy =
+            "have the identity provider put that claim into ID tokens, or let the cluster use another one (user-claim)";
+        refused(format!("it has no text {claim:?}, which names the user: {remedy}"))
+    })?;
+    // Some providers send it as a text.
+    let is_false = |value: &Value| value.as_bool() == Some(false) || value.as_str() == Some("false");
+    if claim == "email" && claims.email_verified.as_ref().is_some_and(is_false) {
         return Err(refused("the identity provider has not verified the e-mail address"));
     }
     Principal::check_user(named).map_err(|why| refused(format!("{claim} is {named:?}: {why}")))?;
@@ -320,6 +328,7 @@ pub(super) mod tests {
             (json!({"email": "a/b"}), "no / and no :"),
             (json!({"email": "a b"}), "spaces"),
             (json!({"email_verified": false}), "not verified"),
+            (json!({"email_verified": "false"}), "not verified"),
             (json!({"groups": [1]}), "no list of texts"),
             (json!({"groups": vec!["g"; 257]}), "257 groups"),
         ] {

@@ -24,6 +24,7 @@ pub(super) fn settings(app: &App) -> Result<v1::LoginSettingsReply, Status> {
         client_id: config.client_id.clone(),
         scopes: config.scopes.clone(),
         device_flow: config.device_flow,
+        claims: config.claims(),
     })
 }
 
