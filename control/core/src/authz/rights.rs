@@ -183,10 +183,10 @@ fn credential<'a>(state: &'a State, now_ms: u64, author: &Author) -> Result<&'a 
     match state.credentials.get(&Number(id)) {
         Some(found) if found.principal == author.principal && now_ms < found.expires_ms => Ok(found),
         Some(found) if found.principal == author.principal => Err(unauthenticated(
-            "the session or token has expired; make one anew: `muster recover` for a session, `muster token create` for a token",
+            "the session or token has expired; make one anew: `muster login` (or `muster recover`) for a session, `muster token create` for a token",
         )),
         _ => Err(unauthenticated(
-            "the session or token does not exist (any more); make one anew: `muster recover` for a session, `muster token create` for a token",
+            "the session or token does not exist (any more); make one anew: `muster login` (or `muster recover`) for a session, `muster token create` for a token",
         )),
     }
 }

@@ -218,7 +218,7 @@ fn unauthenticated(why: &str) -> Denied {
 fn prove(state: &State, now_ms: u64, id: u64, hash: &[u8; 32], from: &str) -> Result<Principal, Denied> {
     let ended = || {
         unauthenticated(
-            "the session or token does not exist (any more), or its secret is wrong; make one anew: `muster recover` for a session, `muster token create` for a token",
+            "the session or token does not exist (any more), or its secret is wrong; make one anew: `muster login` (or `muster recover`) for a session, `muster token create` for a token",
         )
     };
     // Whether there is one shows in nothing but time that the lookup takes; its secret shows in none.
@@ -228,7 +228,7 @@ fn prove(state: &State, now_ms: u64, id: u64, hash: &[u8; 32], from: &str) -> Re
     }
     if now_ms >= found.expires_ms {
         return Err(unauthenticated(
-            "the session or token has expired; make one anew: `muster recover` for a session, `muster token create` for a token",
+            "the session or token has expired; make one anew: `muster login` (or `muster recover`) for a session, `muster token create` for a token",
         ));
     }
     if !found.from.is_empty() && !found.from.iter().any(|range| contains(range, from)) {
