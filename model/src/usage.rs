@@ -62,7 +62,7 @@ pub struct UsageInterval {
     pub seq: u64,
     /// Who held the devices.
     pub allocation: AllocationId,
-    /// Length on the agent's monotonic clock, in milliseconds.
+    /// Length on the agent's monotonic clock, in milliseconds. Of idle time and clean-ups, which are counted in parts, that of the longest part.
     pub duration_ms: u64,
     /// GPU units held on this node, times milliseconds.
     pub gpu_unit_ms: u64,

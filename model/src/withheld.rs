@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// What somebody has to do before something that is withheld can be used again; the greater, the more it costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Repair {
-    /// Nothing: the reason says what brings it back.
+    /// What the reason says.
     #[default]
     Wait,
     /// Reset the GPU once nobody holds it.

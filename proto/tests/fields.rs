@@ -19,6 +19,7 @@ const ENDS: &str = "control/core/tests/transcripts/ends.txt";
 const CLASSES: &str = "scheduler-shard/core/src/tests/classes.rs";
 const BINDING: &str = "control/core/tests/transcripts/binding.txt";
 const CARDS: &str = "control/core/tests/transcripts/cards.txt";
+const WITHHOLDING: &str = "control/core/tests/withholding.rs";
 const NODES: &str = "control/core/tests/transcripts/nodes.txt";
 const PINNED: &str = "control/core/tests/transcripts/pinned.txt";
 const ISOLATION: &str = "control/core/tests/transcripts/isolation.txt";
@@ -196,6 +197,7 @@ const EVIDENCE: &[(&str, &str, &str, &str)] = &[
     ("Gpu", "island", "scheduler-shard/core/src/tests/examples.rs", "fn the_smallest_island_that_holds_a_gang_is_taken"),
     ("Gpu", "withheld", CAPACITY, "fn the_books_agree_with_a_naive_model"),
     ("Gpu", "withheld_slices", CAPACITY, "fn the_books_agree_with_a_naive_model"),
+    ("Gpu", "repair", WITHHOLDING, "fn what_is_to_be_done_about_a_card_is_kept_while_its_agent_joins"),
     ("WithheldSlice", "slice", CARDS, "cards n2 0/G3@4:Xid_94"),
     ("WithheldSlice", "reason", CARDS, "GPU 0 of node 1 is withheld: Xid 79"),
     ("MigHold", "shape", CARDS, "which is not a MIG slice of h100"),

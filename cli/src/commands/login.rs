@@ -120,7 +120,7 @@ fn at_provider(
     if provider.issuer != settings.issuer {
         let (own, known) = (&provider.issuer, &settings.issuer);
         return Err(Failure::Refused(format!(
-            "the identity provider calls itself {own:?}, and the cluster knows it as {known:?}: an operator corrects the issuer (`muster control --oidc`)"
+            "the identity provider calls itself {own:?}, and the cluster knows it as {known:?}: an operator corrects `issuer` in the file of `muster control --oidc`"
         )));
     }
     let client = OidcClient::new(ClientId::new(settings.client_id.clone()));

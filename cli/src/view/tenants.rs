@@ -426,9 +426,9 @@ impl UsageView {
     }
 }
 
-/// An exact amount, as a control plane of an earlier version does not tell it.
+/// An exact amount; a control plane of an earlier version does not tell it.
 pub(super) fn exact(unit_ms: &str) -> String {
-    if unit_ms.is_empty() { "0".to_owned() } else { unit_ms.to_owned() }
+    if unit_ms.is_empty() { "-".to_owned() } else { unit_ms.to_owned() }
 }
 
 /// An exact amount in GPU-seconds.

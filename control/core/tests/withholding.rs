@@ -85,6 +85,28 @@ fn verdicts_withhold_half_of_a_cell_and_no_more() {
 }
 
 #[test]
+fn what_is_to_be_done_about_a_card_is_kept_while_its_agent_joins() {
+    let (mut state, nodes) = fleet(7);
+    report(&mut state, nodes[0], &[lost(1)]);
+    let repairs = |state: &State| {
+        let gpus = state.nodes[&nodes[0]].spec.gpus.iter();
+        (gpus.map(|gpu| gpu.repair).collect::<Vec<_>>(), state.index().withheld.clone())
+    };
+    assert_eq!(repairs(&state), (vec![Repair::Wait, Repair::Inspect], [(Repair::Inspect, 1)].into()));
+    // An agent that joins does not say it; its report does.
+    let mut again = spec("a", "one");
+    again.gpus = again.withholding(&[Withheld { repair: Repair::Wait, ..lost(1) }]);
+    join(&mut state, again.clone());
+    assert_eq!(repairs(&state), (vec![Repair::Wait, Repair::Inspect], [(Repair::Inspect, 1)].into()));
+    // Another card has come into the slot.
+    again.gpus[1].uuid = "GPU-new".to_owned();
+    join(&mut state, again);
+    assert_eq!(repairs(&state), (vec![Repair::Wait; 2], [(Repair::Wait, 1)].into()));
+    report(&mut state, nodes[0], &[]);
+    assert_eq!(repairs(&state), (vec![Repair::Wait; 2], [].into()));
+}
+
+#[test]
 fn what_was_spared_stays_so_when_its_agent_joins_again() {
     let (mut state, nodes) = fleet(5);
     for node in &nodes[..4] {

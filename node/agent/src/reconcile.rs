@@ -36,8 +36,8 @@ impl Reconciler {
         let observed = shared.config.executor.observe();
         let settled = {
             let meter = &mut shared.state.lock().meter;
-            meter.keep(|key| observed.contains_key(&key));
-            meter.settled().clone()
+            meter.keep(shared.host.clock.boottime_ns(), |key| observed.contains_key(&key));
+            meter.forgettable()
         };
         Reconciler { shared, settled, next_cut: None, cards_again: None }
     }
@@ -134,8 +134,9 @@ impl Reconciler {
                 state.meter.started(*key, task.spec.gpu_units, started_ns);
             }
             if let Some(ended_ns) = ended_ns {
-                ended |= state.meter.ended(*key, ended_ns);
-                state.meter.cleaned_up(*key, &clean_up, self.shared.now_ns());
+                let now_ns = self.shared.now_ns();
+                ended |= state.meter.ended(*key, ended_ns, now_ns);
+                ended |= state.meter.cleaned_up(*key, &clean_up, now_ns);
             }
         }
         state.meter_held_on();
@@ -144,7 +145,7 @@ impl Reconciler {
             self.next_cut = None;
             state.meter.cut(self.shared.now_ns());
         }
-        if state.meter.is_holding() || state.meter.has_closed() {
+        if ended || state.meter.is_holding() || state.meter.has_closed() {
             let period = self.shared.config.usage_period;
             let at = now + if ended { ENDED_LINGER.min(period) } else { period };
             self.next_cut = Some(self.next_cut.map_or(at, |already| already.min(at)));

@@ -298,7 +298,7 @@ async fn take_desired(shared: &Arc<Shared>, mut wire: v1::Desired) -> Result<(),
     }
     shared.health.set_sharing(desired.sharing);
     shared.health.set_spared(spared);
-    shared.state.lock().desire(Arc::clone(&desired), shared.now_ns());
+    shared.state.lock().desire(Arc::clone(&desired));
     for key in desired.tasks.keys() {
         tracing::trace!(target: timeline::TARGET, step = "desired_taken", allocation = key.allocation.0);
     }

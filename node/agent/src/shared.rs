@@ -288,7 +288,7 @@ impl Shared {
         let mut spec = self.spec.clone();
         let withheld = self.withheld();
         spec.gpus = spec.withholding(&withheld);
-        // Neither does it say what is to be done about it, for which a cluster of an earlier version has no place.
+        // The report says what is to be done about it. A cluster of an earlier version has no place for that.
         spec.gpus.iter_mut().for_each(|gpu| gpu.repair = Repair::default());
         spec.proofs.clone_from(&self.config.proofs.borrow());
         let mut state = self.state.lock();
@@ -312,7 +312,7 @@ impl Shared {
         let writing = self.meter_file.lock().await;
         let meter = self.state.lock().meter.clone();
         let stored = (meter.incarnation(), meter.last_seq());
-        let settled = meter.settled().clone();
+        let settled = meter.forgettable();
         stored::write_meter(&self.host, &self.spec.boot_id, meter).await?;
         self.state.lock().usage_stored = stored;
         drop(writing);
@@ -344,7 +344,9 @@ impl Shared {
     }
 
     pub(crate) fn session_down(&self) {
-        self.state.lock().session = None;
+        let mut state = self.state.lock();
+        state.count_held_on();
+        state.session = None;
     }
 
     pub(crate) fn heartbeat(&self) -> v1::AgentMessage {

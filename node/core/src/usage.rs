@@ -17,7 +17,7 @@ use muster_model::usage::{UsageInterval, UseKind};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Intervals that wait to be counted: with ten allocations and a cut every ten seconds, almost three hours without a control
+/// Intervals that wait to be counted: with ten allocations of one kind of use and a cut every ten seconds, almost three hours without a control
 /// plane, in less than 400 KiB.
 pub const PENDING_MAX: usize = 10_000;
 /// Intervals per message.
@@ -113,17 +113,19 @@ impl Meter {
         }
     }
 
-    /// A task runs no more since `at_ns`. Says whether it was being metered.
-    pub fn ended(&mut self, key: TaskKey, at_ns: u64) -> bool {
+    /// A task runs no more since `at_ns`, which is seen at `now_ns`: from then on its devices are cleaned up. Says whether it was being metered.
+    pub fn ended(&mut self, key: TaskKey, at_ns: u64, now_ns: u64) -> bool {
         let Some(open) = self.open.remove(&key) else { return false };
         self.closed.entry(key.allocation).or_default().add(open, at_ns);
-        self.held_on.over(key, open.gpu_units, at_ns);
+        // What was cut before is counted up to there, though it had ended.
+        self.held_on.over(key, open.gpu_units, now_ns.max(open.since_ns));
         self.settled.insert(key);
         true
     }
 
-    /// What is known at `now_ns` of the devices of a task that has ended.
-    pub fn cleaned_up(&mut self, key: TaskKey, clean_up: &CleanUp, now_ns: u64) {
+    /// What is known at `now_ns` of the devices of a task that has ended. Says whether they have become clean, or are withheld, since the last time.
+    pub fn cleaned_up(&mut self, key: TaskKey, clean_up: &CleanUp, now_ns: u64) -> bool {
+        let was_cleaning = self.held_on.is_cleaning(key);
         let time = match clean_up {
             CleanUp::UnderWay => self.held_on.cleaning(key, now_ns),
             CleanUp::Done { took_ms } => self.held_on.cleaned(key, (*took_ms > 0).then_some(now_ns)),
@@ -134,6 +136,7 @@ impl Meter {
             }
         };
         self.count(time);
+        was_cleaning && !self.held_on.is_cleaning(key)
     }
 
     /// The control plane has confirmed at `until_ns` that it holds devices on for these tasks that have ended.
@@ -159,10 +162,16 @@ impl Meter {
         sums.entry(key.allocation).or_default().add(Open { gpu_units, since_ns: from_ns }, to_ns);
     }
 
-    /// Tasks that have ended and are in the sums. Once that is on disk their records may be forgotten.
+    /// Tasks that have ended and are in the sums.
     #[must_use]
     pub fn settled(&self) -> &BTreeSet<TaskKey> {
         &self.settled
+    }
+
+    /// Those of them whose devices are clean or withheld. Once that is on disk their records may be forgotten.
+    #[must_use]
+    pub fn forgettable(&self) -> BTreeSet<TaskKey> {
+        self.settled.iter().copied().filter(|key| !self.held_on.is_cleaning(*key)).collect()
     }
 
     /// The record of a task is forgotten: it cannot be seen again.
@@ -220,11 +229,12 @@ impl Meter {
     }
 
     /// Drops what it holds of tasks that `keep` does not know. Used by an agent that has just started: its time since the last cut is left
-    /// to be derived from its allocation. What is held on for a gang needs no record any more.
-    pub fn keep(&mut self, keep: impl Fn(TaskKey) -> bool) {
+    /// to be derived from its allocation. What is held on for a gang needs no record any more. Time in which there was no agent is no clean-up.
+    pub fn keep(&mut self, now_ns: u64, keep: impl Fn(TaskKey) -> bool) {
         self.open.retain(|key, _| keep(*key));
         self.settled.retain(|key| keep(*key));
         self.held_on.keep(keep);
+        self.held_on.clean_from(now_ns);
     }
 
     /// Drops what it holds of all tasks: the host was booted again, and its clock began anew.

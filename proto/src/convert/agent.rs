@@ -59,11 +59,13 @@ pub fn checkpoint_from_wire(wire: &v1::TaskReport) -> Option<Checkpoint> {
 
 impl From<&UsageInterval> for v1::UsageInterval {
     fn from(interval: &UsageInterval) -> Self {
+        let ran = interval.kind == UseKind::Run;
         v1::UsageInterval {
             seq: interval.seq,
             allocation: interval.allocation.0,
             duration_ms: interval.duration_ms,
-            gpu_unit_ms: interval.gpu_unit_ms,
+            gpu_unit_ms: if ran { interval.gpu_unit_ms } else { 0 },
+            held_unit_ms: if ran { 0 } else { interval.gpu_unit_ms },
             kind: v1::UseKind::from(interval.kind).into(),
         }
     }
@@ -71,13 +73,14 @@ impl From<&UsageInterval> for v1::UsageInterval {
 
 impl From<v1::UsageInterval> for UsageInterval {
     fn from(wire: v1::UsageInterval) -> Self {
+        // What a later version distinguishes counts as clean-up.
+        let kind = v1::UseKind::try_from(wire.kind).map_or(UseKind::Clean, UseKind::from);
         UsageInterval {
             seq: wire.seq,
             allocation: AllocationId(wire.allocation),
             duration_ms: wire.duration_ms,
-            gpu_unit_ms: wire.gpu_unit_ms,
-            // What a later version distinguishes stands where nobody pays for it.
-            kind: v1::UseKind::try_from(wire.kind).map_or(UseKind::Clean, UseKind::from),
+            gpu_unit_ms: if kind == UseKind::Run { wire.gpu_unit_ms } else { wire.held_unit_ms },
+            kind,
         }
     }
 }

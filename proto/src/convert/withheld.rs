@@ -27,7 +27,7 @@ impl From<Repair> for v1::Repair {
     }
 }
 
-/// What a later version asks for needs a person at any rate.
+/// A person looks at what only a later version knows how to repair.
 pub(super) fn repair(wire: i32) -> Repair {
     match v1::Repair::try_from(wire) {
         Ok(v1::Repair::Wait) => Repair::Wait,

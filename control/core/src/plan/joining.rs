@@ -192,7 +192,7 @@ fn come_back(draft: &mut Draft<'_>, known: &Node, spec: &NodeSpec, agent: u64) -
     still_held(draft, known, spec)?;
     note_replaced(draft, &mut node, spec);
     node.spec = spec.clone();
-    withholding::joins(&mut node);
+    withholding::joins(&mut node, &known.spec.gpus);
     Ok(node)
 }
 

@@ -10,7 +10,7 @@ use crate::level;
 use crate::routing::rules;
 use muster_model::ids::CellId;
 use muster_model::node::{Verdicts, Withheld};
-use muster_model::{Node, Object};
+use muster_model::{Gpu, Node, Object};
 use std::collections::BTreeSet;
 
 /// Sets what of the node's cards is withheld, of what its agent says.
@@ -43,8 +43,8 @@ pub(super) fn apply(draft: &Draft<'_>, node: &mut Node, told: &[Withheld]) {
 }
 
 /// An agent that has just joined names everything as withheld, and says right after which of it is a verdict: until then what was spared is. What it does
-/// not name any more has been lifted.
-pub(super) fn joins(node: &mut Node) {
+/// not name any more has been lifted. Neither does it say what is to be done about a card: until then that is as it was `before`, if it is the same card.
+pub(super) fn joins(node: &mut Node, before: &[Gpu]) {
     let mut withheld = node.spec.withheld();
     let verdicts = &mut node.notes.verdicts;
     let same = |one: &Withheld, other: &Withheld| (one.gpu, one.slice) == (other.gpu, other.slice);
@@ -52,6 +52,11 @@ pub(super) fn joins(node: &mut Node) {
     verdicts.spared.retain(|spared| withheld.iter().any(|one| same(one, spared)));
     withheld.retain(|one| !verdicts.spared.iter().any(|spared| same(one, spared)));
     node.spec.gpus = node.spec.withholding(&withheld);
+    for (gpu, before) in node.spec.gpus.iter_mut().zip(before) {
+        if gpu.has_withheld() && gpu.uuid == before.uuid {
+            gpu.repair = before.repair;
+        }
+    }
 }
 
 /// Follows verdicts that were spared, the lowest nodes first, where cards have come back or the pool allows more.

@@ -6,6 +6,7 @@
 use super::verify::Refused;
 use super::{FETCHED_BYTES_MAX, Fetch, LoginConfig};
 use jsonwebtoken::jwk::JwkSet;
+use muster_model::validate::clipped;
 use serde::Deserialize;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -16,6 +17,8 @@ const FRESH_MS: u64 = 3_600_000;
 const USABLE_MS: u64 = 24 * 3_600_000;
 /// Between two looks.
 const LOOK_EVERY_MS: u64 = 60_000;
+/// Of the name that a provider gives itself, in an error.
+const ISSUER_BYTES_MAX: usize = 200;
 /// Keys of one provider.
 const KEYS_MAX: usize = 64;
 
@@ -95,7 +98,8 @@ impl Keys {
         let base = self.issuer.trim_end_matches('/');
         let provider: Provider = self.json(format!("{base}/.well-known/openid-configuration")).await?;
         if provider.issuer != self.issuer {
-            return Err(format!("it calls itself {:?}; give exactly that as its issuer (--oidc)", provider.issuer));
+            let issuer = clipped(provider.issuer, ISSUER_BYTES_MAX);
+            return Err(format!("it calls itself {:?}; an operator corrects `issuer` in the file of --oidc", issuer));
         }
         let keys: JwkSet = self.json(provider.jwks_uri).await?;
         match keys.keys.len() {

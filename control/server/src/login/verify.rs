@@ -174,12 +174,12 @@ fn user(config: &LoginConfig, claims: &Claims) -> Result<String, Refused> {
     };
     let named = named.ok_or_else(|| {
         let remedy =
-            "have the identity provider put that claim into ID tokens, or let the cluster use another one (user-claim)";
+            "have the identity provider put that claim into ID tokens, or name another one as `user-claim` in the file of --oidc";
         refused(format!("it has no text {claim:?}, which names the user: {remedy}"))
     })?;
-    // Some providers send it as a text.
-    let is_false = |value: &Value| value.as_bool() == Some(false) || value.as_str() == Some("false");
-    if claim == "email" && claims.email_verified.as_ref().is_some_and(is_false) {
+    // Some providers send it as a text. What is neither true nor absent verifies nothing.
+    let is_true = |value: &Value| value.as_bool() == Some(true) || value.as_str() == Some("true");
+    if claim == "email" && claims.email_verified.as_ref().is_some_and(|value| !is_true(value)) {
         return Err(refused("the identity provider has not verified the e-mail address"));
     }
     Principal::check_user(named).map_err(|why| refused(format!("{claim} is {named:?}: {why}")))?;
@@ -329,6 +329,9 @@ pub(super) mod tests {
             (json!({"email": "a b"}), "spaces"),
             (json!({"email_verified": false}), "not verified"),
             (json!({"email_verified": "false"}), "not verified"),
+            (json!({"email_verified": "False"}), "not verified"),
+            (json!({"email_verified": 0}), "not verified"),
+            (json!({"email_verified": []}), "not verified"),
             (json!({"groups": [1]}), "no list of texts"),
             (json!({"groups": vec!["g"; 257]}), "257 groups"),
         ] {

@@ -12,7 +12,7 @@ use crate::identities;
 use muster_control_core::authz::{About, Ask, Shown, authorize};
 use muster_control_core::{Command, Decided, Done, Reject, Restoration, State};
 use muster_model::identity::{Author, SessionCount};
-use muster_model::node::NodeSpec;
+use muster_model::node::{NodeSpec, Repair};
 use muster_model::object::FIRST_INCARNATION;
 use muster_model::{Epoch, HeldTask, NodeId, Principal, Proof, Revision, Rpc};
 use muster_proto::v1;
@@ -81,6 +81,8 @@ pub(super) async fn admit(
     if hub.consensus.read(|state, _| state.meta.feature_level < PROOFS_LEVEL) {
         spec.proofs.clear();
     }
+    // The report that follows says it.
+    spec.gpus.iter_mut().for_each(|gpu| gpu.repair = Repair::default());
     let ask = Ask { rpc: Rpc::AgentsSession, about: About::NodeNamed(&name) };
     let now_ms = hub.consensus.now_ms();
     let judged = hub.consensus.read(|state, _| authorize(state, now_ms, author, &ask));

@@ -162,6 +162,7 @@ mod tests {
         let interval = |seq, kind: v1::UseKind| v1::UsageInterval {
             seq,
             gpu_unit_ms: 7,
+            held_unit_ms: 7,
             kind: kind.into(),
             ..v1::UsageInterval::default()
         };

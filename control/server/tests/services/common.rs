@@ -386,7 +386,14 @@ impl Agent {
     }
 
     pub(crate) async fn usage(&self, incarnation: u64, seqs: std::ops::RangeInclusive<u64>, allocation: u64) {
-        let interval = |seq| v1::UsageInterval { seq, allocation, duration_ms: 1_000, gpu_unit_ms: 7_000_000, kind: 0 };
+        let interval = |seq| v1::UsageInterval {
+            seq,
+            allocation,
+            duration_ms: 1_000,
+            gpu_unit_ms: 7_000_000,
+            kind: 0,
+            held_unit_ms: 0,
+        };
         let intervals = seqs.map(interval).collect();
         self.say(v1::agent_message::Message::Usage(v1::UsageReport { incarnation, intervals })).await;
     }

@@ -35,9 +35,9 @@ pub(super) struct HeldOn {
 }
 
 impl HeldOn {
-    /// A task with devices was over at `at_ns`.
-    pub(super) fn over(&mut self, key: TaskKey, gpu_units: u64, at_ns: u64) {
-        self.tasks.insert(key, Over { gpu_units, since_ns: at_ns, is_cleaned: false });
+    /// A task with devices is over, and what comes after `since_ns` is no use of its own.
+    pub(super) fn over(&mut self, key: TaskKey, gpu_units: u64, since_ns: u64) {
+        self.tasks.insert(key, Over { gpu_units, since_ns, is_cleaned: false });
     }
 
     /// Its devices were being cleaned up until `until_ns` and are not clean yet.
@@ -57,6 +57,18 @@ impl HeldOn {
     pub(super) fn held(&mut self, key: TaskKey, until_ns: u64) -> Option<Time> {
         let over = self.tasks.get_mut(&key).filter(|over| over.is_cleaned)?;
         over.count(key, UseKind::Idle, until_ns)
+    }
+
+    /// Whether its devices are not known to be clean.
+    pub(super) fn is_cleaning(&self, key: TaskKey) -> bool {
+        self.tasks.get(&key).is_some_and(|over| !over.is_cleaned)
+    }
+
+    /// What is not clean is cleaned from `now_ns` on: nobody did so before.
+    pub(super) fn clean_from(&mut self, now_ns: u64) {
+        for over in self.tasks.values_mut().filter(|over| !over.is_cleaned) {
+            over.since_ns = over.since_ns.max(now_ns);
+        }
     }
 
     /// Its devices are withheld: nobody holds them.

@@ -16,7 +16,11 @@ fn an_allocation_is_metered_once_with_all_its_tasks() {
     meter.started(key(1, 0), 7_000, 0);
     meter.started(key(1, 1), 1_000, S);
     assert!(meter.cut(2 * S));
-    assert!(meter.ended(key(1, 0), 3 * S) && meter.ended(key(1, 1), 4 * S) && !meter.ended(key(1, 1), 5 * S));
+    assert!(
+        meter.ended(key(1, 0), 3 * S, 3 * S)
+            && meter.ended(key(1, 1), 4 * S, 4 * S)
+            && !meter.ended(key(1, 1), 5 * S, 5 * S)
+    );
     meter.started(key(1, 1), 1_000, S);
     meter.cleaned_up(key(1, 0), &CleanUp::default(), 5 * S);
     meter.cleaned_up(key(1, 1), &CleanUp::default(), 5 * S);
@@ -46,7 +50,7 @@ fn devices_are_metered_as_clean_and_then_as_idle_while_their_gang_holds_them() {
     let mut meter = Meter::default();
     meter.adopt(1, 0);
     meter.started(key(1, 0), 1_000, 0);
-    meter.ended(key(1, 0), 2 * S);
+    meter.ended(key(1, 0), 2 * S, 2 * S);
     meter.cleaned_up(key(1, 0), &CleanUp::UnderWay, 3 * S);
     let held: BTreeSet<TaskKey> = [key(1, 0)].into();
     meter.held_on(&held, 4 * S);
@@ -61,7 +65,7 @@ fn devices_are_metered_as_clean_and_then_as_idle_while_their_gang_holds_them() {
     meter.forget(key(1, 0));
     let bytes = serde_json::to_vec(&meter).expect("any meter can be stored");
     let mut meter: Meter = serde_json::from_slice(&bytes).expect("and read");
-    meter.keep(|_| false);
+    meter.keep(9 * S, |_| false);
     assert!(meter.is_holding());
     meter.held_on(&held, 12 * S);
     meter.given_back(|_| false);
@@ -71,13 +75,29 @@ fn devices_are_metered_as_clean_and_then_as_idle_while_their_gang_holds_them() {
     assert_eq!(cut_by_kind(&meter), all);
 }
 
+/// A record is forgotten only when the meter on disk knows that the devices are clean: an agent that is started again goes on with what is idle.
+#[test]
+fn a_task_whose_devices_are_not_clean_is_not_forgotten() {
+    let mut meter = Meter::default();
+    meter.adopt(1, 0);
+    meter.started(key(1, 0), 1_000, 0);
+    assert!(meter.ended(key(1, 0), S, S) && !meter.cleaned_up(key(1, 0), &CleanUp::UnderWay, 2 * S));
+    assert_eq!((meter.settled().len(), meter.forgettable().len()), (1, 0));
+    // Nobody cleans between two agents.
+    meter.keep(50 * S, |_| true);
+    assert!(meter.cleaned_up(key(1, 0), &CleanUp::Done { took_ms: 1 }, 51 * S));
+    assert_eq!(meter.forgettable(), [key(1, 0)].into());
+    meter.cut(51 * S);
+    assert_eq!(cut_by_kind(&meter), [(UseKind::Run, 1_000_000), (UseKind::Clean, 2_000_000)].into());
+}
+
 #[test]
 fn what_is_withheld_or_of_another_boot_is_not_held_on() {
     let ended = |at_ns| {
         let mut meter = Meter::default();
         meter.adopt(1, 0);
         meter.started(key(1, 0), 1_000, 0);
-        meter.ended(key(1, 0), at_ns);
+        meter.ended(key(1, 0), at_ns, at_ns);
         meter
     };
     let mut withheld = ended(S);
@@ -110,9 +130,9 @@ fn the_record_reads_back_and_goes_on() {
     meter.adopt(3, 7);
     meter.started(key(1, 0), u64::MAX, 0);
     meter.started(key(2, 0), u64::MAX, 0);
-    meter.ended(key(2, 0), u64::MAX / 2);
+    meter.ended(key(2, 0), u64::MAX / 2, u64::MAX / 2);
     meter.cut(S);
-    meter.ended(key(1, 0), u64::MAX);
+    meter.ended(key(1, 0), u64::MAX, u64::MAX);
     let bytes = serde_json::to_vec(&meter).expect("any meter can be stored");
     let mut back: Meter = serde_json::from_slice(&bytes).expect("and read");
     assert_eq!(back, meter);
@@ -134,7 +154,7 @@ fn a_record_of_another_stream_of_the_same_number_is_left_and_nothing_of_it_is_se
     meter.leave();
     assert_eq!(meter.incarnation(), Some(2), "a number that the control plane refuses");
     assert_eq!(meter.adopt(3, 0), 1, "nobody knows whether it was counted");
-    meter.ended(key(1, 0), 3 * S);
+    meter.ended(key(1, 0), 3 * S, 3 * S);
     meter.cut(3 * S);
     assert_eq!(meter.batch(0, u64::MAX).map(|(stream, intervals)| (stream, intervals[0].seq)), Some((3, 1)));
 }
@@ -149,14 +169,18 @@ proptest! {
         meter.adopt(1, 0);
         meter.started(TASK, 1_000, 0);
         let (mut now_ms, mut over_ms, mut clean_ms, mut seen_ms, mut held_ms) = (0, None, None, 0, 0);
-        let mut given_back = false;
+        let (mut given_back, mut run_ms, mut cut_ms) = (false, 0, 0);
         for (what, ms) in steps {
             now_ms += ms;
             let now_ns = now_ms * 1_000_000;
             match what {
                 0 | 1 => {
-                    meter.ended(TASK, now_ns);
-                    over_ms = over_ms.or(Some(now_ms));
+                    // It ended a while ago, perhaps before the last cut.
+                    let ended_ms = now_ms - ms / 2;
+                    if meter.ended(TASK, ended_ms * 1_000_000, now_ns) {
+                        run_ms = ended_ms.max(cut_ms);
+                        over_ms = Some(now_ms);
+                    }
                 }
                 2 if over_ms.is_some() && clean_ms.is_none() => {
                     meter.cleaned_up(TASK, &CleanUp::UnderWay, now_ns);
@@ -174,11 +198,14 @@ proptest! {
                     meter.given_back(|_| false);
                     given_back |= clean_ms.is_some();
                 }
-                _ => drop(meter.cut(now_ns)),
+                _ => {
+                    meter.cut(now_ns);
+                    cut_ms = now_ms;
+                }
             }
         }
         meter.cut(now_ms * 1_000_000);
-        let run = over_ms.unwrap_or(now_ms) * 1_000;
+        let run = over_ms.map_or(now_ms, |_| run_ms) * 1_000;
         let clean = over_ms.map_or(0, |over_ms| clean_ms.unwrap_or(seen_ms).max(over_ms) - over_ms) * 1_000;
         let idle = clean_ms.map_or(0, |clean_ms| held_ms.max(clean_ms) - clean_ms) * 1_000;
         let sums = cut_by_kind(&meter);
@@ -205,7 +232,7 @@ proptest! {
                     open.entry(task).or_insert(now);
                 }
                 1 => {
-                    meter.ended(task, now);
+                    meter.ended(task, now, now);
                     held += open.remove(&task).map_or(0, |since| u128::from((now - since) / 1_000_000) * 1_000);
                 }
                 2 => {
@@ -227,7 +254,7 @@ proptest! {
             }
         }
         for (task, since) in open {
-            meter.ended(task, now);
+            meter.ended(task, now, now);
             held += u128::from((now - since) / 1_000_000) * 1_000;
         }
         meter.cut(now);
