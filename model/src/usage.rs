@@ -47,6 +47,12 @@ impl UnitMs {
     }
 }
 
+/// GPU-seconds, whole cards × seconds, of so many GPU units × milliseconds.
+#[must_use]
+pub fn gpu_seconds(unit_ms: u128) -> f64 {
+    unit_ms as f64 / (crate::resources::GpuUnits::CARD.0 as f64 * 1_000.0)
+}
+
 impl AddAssign for UnitMs {
     fn add_assign(&mut self, other: UnitMs) {
         self.run += other.run;
@@ -112,12 +118,6 @@ impl UsageTotal {
         self.idle_gpu_unit_ms += reported.idle;
         self.clean_gpu_unit_ms += reported.clean;
         self.intervals += intervals;
-    }
-
-    /// GPU-seconds in which tasks ran: whole cards × seconds.
-    #[must_use]
-    pub fn gpu_seconds(&self) -> f64 {
-        self.gpu_unit_ms as f64 / (crate::resources::GpuUnits::CARD.0 as f64 * 1000.0)
     }
 }
 

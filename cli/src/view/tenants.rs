@@ -3,6 +3,7 @@
 use super::by_resource::{by_word, word, words, yes_no};
 use crate::output::{Block, Columns};
 use crate::units::{counted, exact_cards, exact_mebibytes, show_cards, show_cpus, show_mebibytes, show_moment};
+use muster_model::usage::gpu_seconds;
 use muster_model::use_history::half_life_in_words;
 use muster_proto::v1;
 use serde::Serialize;
@@ -433,8 +434,7 @@ pub(super) fn exact(unit_ms: &str) -> String {
 
 /// An exact amount in GPU-seconds.
 fn seconds(unit_ms: &str) -> String {
-    let per_second = muster_model::GpuUnits::CARD.0 as f64 * 1_000.0;
-    unit_ms.parse::<u128>().map_or_else(|_| "-".to_owned(), |unit_ms| format!("{:.1}", unit_ms as f64 / per_second))
+    unit_ms.parse().map_or_else(|_| "-".to_owned(), |unit_ms| format!("{:.1}", gpu_seconds(unit_ms)))
 }
 
 /// The table of usage.

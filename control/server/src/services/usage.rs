@@ -6,8 +6,8 @@ use super::paging::{self, Page};
 use crate::api::{auth, refusal};
 use muster_control_core::State;
 use muster_control_core::authz::{About, Allowed, Ask, Visibility};
-use muster_model::usage::{HeldRecord, UsageTotal};
-use muster_model::{AllocationId, GpuUnits, QuotaClass, Rpc, TenantId};
+use muster_model::usage::{HeldRecord, UsageTotal, gpu_seconds};
+use muster_model::{AllocationId, QuotaClass, Rpc, TenantId};
 use muster_proto::convert::quota_class::record_to_wire;
 use muster_proto::v1;
 use std::collections::BTreeSet;
@@ -89,10 +89,6 @@ fn of_allocation(state: &State, sees: &Visibility, id: AllocationId) -> Option<v
         clean_gpu_unit_ms: usage.map_or(0, |usage| usage.clean_gpu_unit_ms).to_string(),
         account_paths: accounts.into_iter().map(|id| (id.0, account_path(state, id))).collect(),
     })
-}
-
-fn gpu_seconds(unit_ms: u128) -> f64 {
-    unit_ms as f64 / (GpuUnits::CARD.0 as f64 * 1_000.0)
 }
 
 fn row(path: String, own: Option<&UsageTotal>) -> v1::TenantUsage {
