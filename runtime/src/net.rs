@@ -8,7 +8,7 @@
 //! channel that expects a machine never carries a byte to anybody else; a request that reaches a service carries [`Peer`] beside it, which
 //! says what was proved of its sender and nothing that the sender claims.
 
-use crate::pki::{Admit, Credentials, PeerIdentity};
+use crate::pki::{Admit, Credentials, PeerIdentity, Wanted};
 use futures::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
@@ -71,6 +71,31 @@ pub enum Expect {
     Control,
     /// The control node with this id.
     Member(u64),
+    /// The control node with this id; anybody in clear text where it does not speak TLS yet.
+    MemberOrPlain(u64),
+    /// Any control node; anybody in clear text where it does not speak TLS yet.
+    ControlOrPlain,
+}
+
+impl Expect {
+    /// Whether clear text is spoken at once.
+    pub(crate) fn is_plain(self) -> bool {
+        self == Expect::Plain
+    }
+
+    /// Whether clear text is spoken with a side that does not speak TLS.
+    pub(crate) fn may_be_plain(self) -> bool {
+        matches!(self, Expect::Plain | Expect::MemberOrPlain(_) | Expect::ControlOrPlain)
+    }
+
+    /// Who must be at the other end of a TLS connection.
+    pub(crate) fn wanted(self) -> Option<Wanted> {
+        match self {
+            Expect::Plain => None,
+            Expect::Control | Expect::ControlOrPlain => Some(Wanted::Control),
+            Expect::Member(id) | Expect::MemberOrPlain(id) => Some(Wanted::Member(id)),
+        }
+    }
 }
 
 /// How the machines of a cluster talk with each other: a setting of every role, the same for all of a cluster.
@@ -81,6 +106,9 @@ pub enum Transport {
     Plain,
     /// TLS with both certificates, from the host's [`Credentials`].
     Mutual,
+    /// The same, and clear text with those that do not speak TLS yet: of control nodes, while a cluster is being encrypted. It protects no more
+    /// than clear text does.
+    MutualOrPlain,
 }
 
 impl Transport {
@@ -90,6 +118,7 @@ impl Transport {
         match self {
             Transport::Plain => Expect::Plain,
             Transport::Mutual => Expect::Control,
+            Transport::MutualOrPlain => Expect::ControlOrPlain,
         }
     }
 
@@ -99,7 +128,14 @@ impl Transport {
         match self {
             Transport::Plain => Expect::Plain,
             Transport::Mutual => Expect::Member(id),
+            Transport::MutualOrPlain => Expect::MemberOrPlain(id),
         }
+    }
+
+    /// Whether this side has credentials to show.
+    #[must_use]
+    pub fn has_credentials(self) -> bool {
+        self != Transport::Plain
     }
 }
 
@@ -116,11 +152,24 @@ pub(crate) enum Demand {
     Plain,
     Server,
     Mutual(Arc<dyn Admit>),
+    MutualOrPlain(Arc<dyn Admit>),
 }
 
 impl Demand {
     pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Demand::Plain)
+    }
+
+    pub(crate) fn may_be_plain(&self) -> bool {
+        matches!(self, Demand::Plain | Demand::MutualOrPlain(_))
+    }
+
+    /// Who is asked about certificates that are shown; none where none are demanded.
+    pub(crate) fn admit(&self) -> Option<&dyn Admit> {
+        match self {
+            Demand::Plain | Demand::Server => None,
+            Demand::Mutual(admit) | Demand::MutualOrPlain(admit) => Some(&**admit),
+        }
     }
 }
 
@@ -143,6 +192,12 @@ impl Admission {
         Admission { demand: Demand::Mutual(admit), peers_path: "" }
     }
 
+    /// TLS with both certificates where the other side speaks TLS, else clear text: while a cluster is being encrypted.
+    #[must_use]
+    pub fn mutual_or_plain(admit: Arc<dyn Admit>) -> Self {
+        Admission { demand: Demand::MutualOrPlain(admit), peers_path: "" }
+    }
+
     /// The same, with places for the connections of peers: those whose first request's path begins with `path`, or, where both sides show
     /// certificates, those of control nodes. However many clients there are, they take none of them.
     #[must_use]
@@ -157,6 +212,7 @@ impl fmt::Debug for Admission {
             Demand::Plain => "plain",
             Demand::Server => "server certificate",
             Demand::Mutual(_) => "mutual",
+            Demand::MutualOrPlain(_) => "mutual or plain",
         })
     }
 }
@@ -164,7 +220,7 @@ impl fmt::Debug for Admission {
 /// The other side of a connection, beside every request that comes over it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Who it has proved to be; `None` where no certificate was demanded.
+    /// Who it has proved to be; `None` where no certificate was demanded, and in clear text.
     pub identity: Option<Arc<PeerIdentity>>,
     /// Its address: of a socket without the port, or the name of a simulated host.
     pub from: Arc<str>,

@@ -172,7 +172,7 @@ impl Servers {
         self.identities.provide(&host, Role::Control(id)).await.map_err(|error| error.to_string())?;
         let key_sha256 = match self.identities.transport() {
             Transport::Plain => None,
-            Transport::Mutual => {
+            Transport::Mutual | Transport::MutualOrPlain => {
                 let own = Credentials::load(&*host.pki, &*host.files).map_err(|error| error.to_string())?;
                 own.presented().map(|shown| shown.spki_sha256.0)
             }

@@ -70,6 +70,10 @@ pub struct Control {
     /// With --identity: address for control nodes, shards and agents, who all prove who they are. People and services keep --listen, over TLS
     #[arg(long, value_name = "HOST:PORT", requires = "identity")]
     pub listen_machines: Option<String>,
+    /// While a cluster is being encrypted, one machine after another: serve at --listen-machines in clear text too, and speak clear text with
+    /// control nodes that do not speak TLS yet. Nothing is protected until all control nodes run without it
+    #[arg(long, requires = "listen_machines")]
+    pub accept_plaintext: bool,
     /// Address at which other machines reach this node [default: the address of --listen-machines, or of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,

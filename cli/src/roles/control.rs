@@ -64,7 +64,11 @@ async fn serve(args: &Control, login: Option<LoginConfig>) -> anyhow::Result<()>
     };
     let usual = ControlConfig::new(args.id, advertise);
     let consensus = usual.consensus.clone().far(args.wan_rtt);
-    let config = ControlConfig { listen: args.listen.clone(), machines, history, consensus, login, ..usual };
+    let (listen, accept_plaintext) = (args.listen.clone(), args.accept_plaintext);
+    if accept_plaintext {
+        tracing::warn!("clear text is accepted; run without --accept-plaintext when every machine has its identity");
+    }
+    let config = ControlConfig { listen, machines, accept_plaintext, history, consensus, login, ..usual };
     let node = Arc::new(ControlNode::start(host, config).await.context("starting the control node")?);
     let watched = node.clone();
     let health =

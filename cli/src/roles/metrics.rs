@@ -146,6 +146,7 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         Counter,
         "Denied calls that are not in this control node's record of denials",
     ),
+    ("muster_connections_in_clear_text_total", Counter, "Connections in clear text that --accept-plaintext has let in"),
     ("muster_handshakes_total", Counter, "TLS handshakes, by side and outcome"),
     (
         "muster_secrets_not_opened_total",

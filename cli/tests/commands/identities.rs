@@ -3,7 +3,6 @@
 use crate::common::{Dev, Said, alone, signal};
 use crate::waiting::wait_for;
 use nix::sys::signal::Signal;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Child;
@@ -188,79 +187,4 @@ impl Drop for Roles {
         self.0.iter_mut().for_each(|role| _ = role.kill());
         self.0.drain(..).for_each(|mut role| _ = role.wait());
     }
-}
-
-#[test]
-fn a_cluster_in_clear_text_is_encrypted_without_losing_what_runs() {
-    let home = tempfile::tempdir().expect("a folder");
-    let home = home.path();
-    let [members, people] = [(); 2].map(|()| {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        free.local_addr().expect("an address").to_string()
-    });
-    let control = ["control", "--id", "1", "--data", "control"];
-    let shard = ["shard", "--name", "shard", "--endpoints", &members];
-    let node = [
-        "node",
-        "--data",
-        "node",
-        "--spec",
-        "node.yaml",
-        "--endpoints",
-        &members,
-        "--isolation",
-        "none",
-        "--allow-system-users",
-    ];
-    std::fs::write(home.join("node.yaml"), "name: host-1\n").expect("written");
-    let mut roles = Roles(Vec::new());
-    roles.start(home, &[&control[..], &["--listen", &members, "--bootstrap", &format!("1={members}")]].concat());
-    roles.start(home, &shard);
-    roles.start(home, &node);
-    let ask = |endpoint: &str, roots: bool, args: &[&str]| -> Said {
-        let mut command = alone(&[args, &["--timeout", "5s"]].concat(), home);
-        command.env("MUSTER_ENDPOINTS", endpoint).current_dir(home);
-        if roots {
-            command.env("MUSTER_ROOTS_FILE", "ca/roots.pem");
-        }
-        command.output().expect("muster").into()
-    };
-    std::fs::write(home.join("tree.yaml"), "team: {}\n").expect("written");
-    wait_for("a leader", || ask(&members, false, &["tenants", "apply", "-f", "tree.yaml"]).code == 0);
-    let script = "echo begun; while [ ! -e go ]; do sleep 0.1; done; echo done";
-    let submit = [
-        "submit",
-        "--tenant",
-        "team",
-        "--gpus",
-        "1",
-        "--workdir",
-        &home.display().to_string(),
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
-    let job = ask(&members, false, &submit).out.trim().to_owned();
-    let shows = |endpoint: &str, roots: bool, words: &str| ask(endpoint, roots, &["logs", &job]).out.contains(words);
-    wait_for("the task", || shows(&members, false, "begun"));
-
-    roles.stop();
-    done(home, &["init", "fleet", "--out", "ca"]);
-    done(home, &["control", "1", "--ca", "ca", "--out", "c1"]);
-    done(home, &["shard", "shard", "--issuer", "c1", "--out", "s"]);
-    done(home, &["node", "host-1", "--issuer", "c1", "--out", "n"]);
-    let listens = ["--identity", "c1", "--listen-machines", &members, "--listen", &people];
-    roles.start(home, &[&control[..], &listens].concat());
-    roles.start(home, &[&shard[..], &["--identity", "s"]].concat());
-    roles.start(home, &[&node[..], &["--identity", "n"]].concat());
-    wait_for("the cluster, encrypted", || ask(&people, true, &["jobs"]).code == 0);
-    assert_eq!(ask(&people, false, &["jobs"]).code, 4, "clear text is over");
-    std::fs::write(home.join("go"), "").expect("written");
-    wait_for("the job to end", || ask(&people, true, &["job", &job, "-o", "json"]).out.contains("\"completed\""));
-    let ended = ask(&people, true, &["job", &job, "-o", "json"]).json();
-    assert_eq!(ended["attempt"], 1, "it went on: {ended}");
-    assert!(shows(&people, true, "begun\ndone"), "its output is whole");
-    let next = ask(&people, true, &["submit", "--tenant", "team", "--gpus", "1", "--wait", "--", "true"]);
-    assert_eq!(next.code, 0, "{}", next.err);
 }

@@ -1,5 +1,7 @@
 //! Upgrades: folders of every form that was ever written, and the previous version beside this one.
 
+mod encrypted;
+
 use muster_bench::cluster::free_port;
 use muster_proto::v1;
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
 //! A control node as a whole: consensus, the leader's loops and every service, at one endpoint or at two: one for people and services, and
 //! one for machines, which show certificates.
 //!
-//! What must stay true: where machines have an endpoint of their own, nothing that only machines may do is reached at the other one.
+//! What must stay true: where machines have an endpoint of their own, nothing that only machines may do is reached at the other one. Clear text is spoken
+//! there only while a cluster is being encrypted and its operator says so.
 
 use crate::api::rates::CallRates;
 use crate::backup::{Backup, NotMade};
@@ -43,6 +44,9 @@ pub struct ControlConfig {
     /// Where machines are served over TLS. Then people and services are served at `listen` with this node's certificate, and
     /// `consensus.advertise` is where machines reach this node. `None`: everybody is served at `listen`, in clear text.
     pub machines: Option<String>,
+    /// With `machines`: everybody who does not speak TLS yet is served there too, in clear text, and control nodes that do not are spoken with in clear
+    /// text: while a cluster is being encrypted, one machine after another.
+    pub accept_plaintext: bool,
     /// Leases of nodes and cells; the same on all control nodes.
     pub leases: LeaseConfig,
     /// How long finished jobs are kept.
@@ -64,6 +68,7 @@ impl ControlConfig {
             consensus: ConsensusConfig::new(id, endpoint.clone()),
             listen: endpoint,
             machines: None,
+            accept_plaintext: false,
             leases: LeaseConfig::default(),
             history: HistoryConfig::default(),
             sessions: SessionConfig::default(),
@@ -102,7 +107,11 @@ impl ControlNode {
     /// # Errors
     /// [`StartError`], above all when the stores cannot be trusted or the address is taken.
     pub async fn start(host: Host, config: ControlConfig) -> Result<ControlNode, StartError> {
-        let transport = if config.machines.is_some() { Transport::Mutual } else { Transport::Plain };
+        let transport = match (&config.machines, config.accept_plaintext) {
+            (None, _) => Transport::Plain,
+            (Some(_), false) => Transport::Mutual,
+            (Some(_), true) => Transport::MutualOrPlain,
+        };
         // Asked about whoever connects, and about whom this node dials.
         let pins = Arc::new(Pins::default());
         let admit: Arc<dyn Admit> = Arc::<Pins>::clone(&pins);
@@ -139,14 +148,20 @@ impl ControlNode {
         host.spawn(services::past::run(app.clone()));
         host.spawn(floor_metrics::run(consensus.clone()));
 
-        if transport == Transport::Mutual {
+        if transport.has_credentials() {
             host.spawn(tell_time(host.clone(), consensus.clone()));
             host.spawn(identities::renew(host.clone(), consensus.clone()));
         }
         let services::AllRoutes { users, all, health } = services::routes(&app).await;
         let served = match &config.machines {
             None => serve_all(&host, &config.listen, all, &stop).await,
-            Some(machines) => serve_apart(&host, (&config.listen, users), (machines, all), admit, &stop).await,
+            Some(machines) => {
+                let admission = match transport {
+                    Transport::MutualOrPlain => Admission::mutual_or_plain(admit).with_peers(PEERS_PATH),
+                    Transport::Plain | Transport::Mutual => Admission::mutual(admit),
+                };
+                serve_apart(&host, (&config.listen, users), (machines, all, admission), &stop).await
+            }
         };
         let (serving, for_machines) = match served {
             Ok(served) => served,
@@ -268,11 +283,10 @@ async fn serve_all(
 async fn serve_apart(
     host: &Host,
     (listen, users): (&str, Routes),
-    (machines, all): (&str, Routes),
-    admit: Arc<dyn Admit>,
+    (machines, all, admission): (&str, Routes, Admission),
     stop: &CancellationToken,
 ) -> Result<(Serving, Option<Serving>), NetError> {
-    let for_machines = host.net.serve(machines, all, Admission::mutual(admit), stop.clone()).await?;
+    let for_machines = host.net.serve(machines, all, admission, stop.clone()).await?;
     let for_users = host.net.serve(listen, users, Admission::server_certificate(), stop.clone()).await?;
     Ok((for_users, Some(for_machines)))
 }

@@ -11,7 +11,6 @@ use muster_model::ids::{Epoch, Revision};
 use muster_model::object::FIRST_INCARNATION;
 use muster_node_core::{StaleStamp, Stamp};
 use muster_proto::v1;
-use muster_runtime::Transport;
 use std::time::Duration;
 
 /// The stamp on disk is not older than this by much: a control plane that was put back to old disks is then found out after a
@@ -54,7 +53,7 @@ impl Shared {
     /// A session begins: nothing that is older than its join is taken from now on, also after a crash. A control plane that has gone back
     /// behind what was taken before lowers nothing: its desired states are refused one by one.
     pub(crate) async fn enter_session(&self, welcome: &v1::Welcome) -> Result<(), AgentError> {
-        if self.config.transport == Transport::Mutual {
+        if self.config.transport.has_credentials() {
             Sessions(&self.host).begun(welcome.generation).await?;
         }
         let floor = Stamp {

@@ -153,7 +153,7 @@ async fn try_session(
     // What this agent says of its sessions, where it has an identity.
     let session = match shared.config.transport {
         Transport::Plain => None,
-        Transport::Mutual => match Sessions(&shared.host).begin().await {
+        Transport::Mutual | Transport::MutualOrPlain => match Sessions(&shared.host).begin().await {
             Ok(session) => Some(session),
             Err(error) => {
                 shared.fail(error.into());

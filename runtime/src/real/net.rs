@@ -100,7 +100,7 @@ impl TcpNet {
         Ok(match expect {
             // Nothing is shown, and nothing changes.
             Expect::Plain => BoxCloneSyncService::new(dial().map_err(CallError::new)),
-            Expect::Control | Expect::Member(_) => {
+            Expect::Control | Expect::Member(_) | Expect::ControlOrPlain | Expect::MemberOrPlain(_) => {
                 BoxCloneSyncService::new(Following::new(Arc::clone(&self.trust), dial))
             }
         })
@@ -139,12 +139,21 @@ pub(super) async fn connect(
     to: http::Uri,
     expect: Expect,
 ) -> std::io::Result<TokioIo<tls::Dialled>> {
+    let endpoint = to.authority().map_or("", |authority| authority.as_str());
+    let connected = match tls::connect(&trust, open(&to).await?, endpoint, expect).await? {
+        Some(connected) => connected,
+        // What was sent is no request to a side that speaks clear text.
+        None => Either::Left(open(&to).await?),
+    };
+    Ok(TokioIo::new(connected))
+}
+
+async fn open(to: &http::Uri) -> std::io::Result<TcpStream> {
     // IPv6 addresses come in brackets.
     let host = to.host().unwrap_or_default().trim_matches(['[', ']']);
     let stream = TcpStream::connect((host, to.port_u16().unwrap_or_default())).await?;
     socket::tune(&stream);
-    let endpoint = to.authority().map_or("", |authority| authority.as_str());
-    Ok(TokioIo::new(tls::connect(&trust, stream, endpoint, expect).await?))
+    Ok(stream)
 }
 
 impl Net for TcpNet {

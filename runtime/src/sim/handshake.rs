@@ -6,7 +6,7 @@
 use super::network::Listener;
 use super::trust::{Session, SimTrust, TrustCell};
 use crate::net::{Demand, Expect, Peer};
-use crate::pki::{Admit, Own, Wanted};
+use crate::pki::{Own, Wanted};
 use std::fmt;
 use std::sync::Arc;
 use tonic::Status;
@@ -31,18 +31,17 @@ pub(super) fn meet(
     listener: &Listener,
 ) -> Result<Met, Status> {
     let peer = |identity| Peer { identity, from: from.into() };
-    let wanted = match (expect, listener.demand.is_plain()) {
-        (Expect::Plain, true) => return Ok(Met { peer: peer(None), resumed: false }),
-        (Expect::Plain, false) | (Expect::Control | Expect::Member(_), true) => {
-            return Err(failed("one side speaks in clear text"));
-        }
-        (Expect::Control, false) => Wanted::Control,
-        (Expect::Member(id), false) => Wanted::Member(id),
+    if !can_meet(expect, &listener.demand) {
+        return Err(failed("one side speaks in clear text"));
+    }
+    let wanted = match expect.wanted() {
+        Some(wanted) if !listener.demand.is_plain() => wanted,
+        _ => return Ok(Met { peer: peer(None), resumed: false }),
     };
     let ours = dials.current.lock().clone().ok_or_else(|| failed("this machine has no credentials"))?;
     let theirs = listener.trust.current.lock().clone().ok_or_else(|| failed("the other side has no credentials"))?;
     let server = theirs.credentials.own().ok_or_else(|| failed("the other side has no certificate"))?;
-    let admit: Option<&dyn Admit> = if let Demand::Mutual(admit) = &listener.demand { Some(&**admit) } else { None };
+    let admit = listener.demand.admit();
 
     let key = (place.to_owned(), expect);
     let left = ours.sessions.lock().get(&key).cloned();
@@ -62,6 +61,13 @@ pub(super) fn meet(
     };
     ours.sessions.lock().insert(key, session);
     Ok(Met { peer: peer(identity), resumed })
+}
+
+/// Whether there is something that both sides speak.
+pub(super) fn can_meet(expect: Expect, demand: &Demand) -> bool {
+    let in_clear_text = expect.may_be_plain() && demand.may_be_plain();
+    let over_tls = !expect.is_plain() && !demand.is_plain();
+    in_clear_text || over_tls
 }
 
 fn full(

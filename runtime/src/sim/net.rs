@@ -5,7 +5,7 @@
 //! handlers of the host; a caller that lets go makes the handler let go; `grpc-timeout` is kept as the real client keeps it; a channel that
 //! expects a machine carries nothing before both sides have accepted each other.
 
-use super::handshake::{Met, meet};
+use super::handshake::{Met, can_meet, meet};
 use super::links::{DEAD_AFTER, Fate};
 use super::network::{Listener, Network};
 use super::pipe::{Link, PipedBody, pipe, pump, reset, timed_out};
@@ -252,7 +252,7 @@ impl SimChannel {
         let Some(listener) = network.endpoint(to, self.port) else {
             return Err(CallError::new(self.refused()));
         };
-        if listener.demand.is_plain() != (self.expect == Expect::Plain) {
+        if !can_meet(self.expect, &listener.demand) {
             return Err(CallError::new(Status::unavailable("one side speaks in clear text, the other one TLS")));
         }
         let (routes, there) = (listener.routes, listener.tasks);

@@ -42,6 +42,7 @@ pub(crate) async fn check_all(fabric: &dyn Fabric) {
     new_credentials_count_from_the_next_connection_on(fabric).await;
     nothing_is_resumed_after_the_trust_has_changed(fabric).await;
     clear_text_and_tls_do_not_meet(fabric).await;
+    tls_and_clear_text_meet_where_both_may_be_spoken(fabric).await;
     people_show_no_certificate(fabric).await;
 }
 
@@ -263,6 +264,37 @@ async fn clear_text_and_tls_do_not_meet(fabric: &dyn Fabric) {
     let answer = echo::call(&client, &plain.endpoint, Expect::Plain).await.expect("clear text");
     assert_eq!(answer.who, None);
     assert_eq!((secure.echo.calls(), plain.echo.calls()), (0, 1));
+}
+
+/// A cluster is encrypted one machine after another: both sides speak TLS where both can, and clear text where one cannot yet.
+async fn tls_and_clear_text_meet_where_both_may_be_spoken(fabric: &dyn Fabric) {
+    let cluster = Cluster::new(&fabric.host("ca"), "c1");
+    let server = fabric.host("control");
+    show(&server, cluster.machine(Role::Control(1)));
+    let both = serve(fabric, server, Admission::mutual_or_plain(Arc::new(AnyUnderRoot))).await;
+    let plain = serve(fabric, fabric.host("plain"), Admission::plain()).await;
+    let (secure, member) = pair(fabric, &cluster, Arc::new(AnyUnderRoot)).await;
+    show(&member, cluster.machine(Role::Control(2)));
+    let named = Some("spiffe://c1/control/2");
+    for (endpoint, expect, who) in [
+        (&both.endpoint, Expect::Plain, None),
+        (&both.endpoint, Expect::Member(1), named),
+        (&both.endpoint, Expect::MemberOrPlain(1), named),
+        (&both.endpoint, Expect::ControlOrPlain, named),
+        (&plain.endpoint, Expect::MemberOrPlain(1), None),
+        (&plain.endpoint, Expect::ControlOrPlain, None),
+        (&secure.endpoint, Expect::MemberOrPlain(1), named),
+    ] {
+        let answer = echo::call(&member, endpoint, expect).await.unwrap_or_else(|error| panic!("{expect:?}: {error}"));
+        assert_eq!(answer.who.as_deref(), who, "{expect:?} at {endpoint}");
+    }
+    // Whoever shows a wrong certificate is not talked to in clear text instead, on either side.
+    let calls = both.echo.calls();
+    assert!(echo::call(&member, &both.endpoint, Expect::MemberOrPlain(3)).await.is_err(), "another control node");
+    let stranger = fabric.host("stranger");
+    show(&stranger, Cluster::new(&stranger, "c2").machine(Role::Control(2)));
+    assert!(echo::call(&stranger, &both.endpoint, Expect::MemberOrPlain(1)).await.is_err(), "another cluster");
+    assert_eq!(both.echo.calls(), calls);
 }
 
 async fn people_show_no_certificate(fabric: &dyn Fabric) {

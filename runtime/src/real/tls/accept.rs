@@ -3,7 +3,7 @@
 use super::handshakes::Handshakes;
 use super::{ALPN, HANDSHAKE_WITHIN, TlsError, TrustStore, count, kind};
 use crate::net::{Admission, Demand, Peer};
-use crate::pki::{Admit, PeerIdentity, Wanted, ask};
+use crate::pki::{PeerIdentity, Wanted, ask};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -11,6 +11,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 use tonic::Status;
+
+/// The first byte of every TLS connection (RFC 8446, section 5.1).
+const HANDSHAKE_RECORD: u8 = 22;
 
 /// The way in at one endpoint.
 pub(crate) struct Entrance {
@@ -35,7 +38,7 @@ impl Entrance {
     /// Lets a connection in; `None`: it is not worth an answer.
     pub(crate) async fn enter(&self, stream: TcpStream, address: IpAddr) -> Option<Entered> {
         let from: Arc<str> = address.to_string().into();
-        if self.demand.is_plain() {
+        if self.demand.is_plain() || self.begins_in_clear_text(&stream, address).await? {
             return Some(Entered { stream: Either::Left(stream), peer: Peer { identity: None, from }, refusal: None });
         }
         let (error, stream) = match self.shake_hands(stream, address).await {
@@ -64,6 +67,22 @@ impl Entrance {
         Some(Entered { stream: Either::Right(Box::new(stream?)), peer: Peer { identity: None, from }, refusal })
     }
 
+    /// Whether the other side speaks clear text where it may: a TLS connection begins with a handshake record. `None`: it says nothing more.
+    async fn begins_in_clear_text(&self, stream: &TcpStream, address: IpAddr) -> Option<bool> {
+        if !self.demand.may_be_plain() {
+            return Some(false);
+        }
+        let mut first = [0];
+        let is_plain = stream.peek(&mut first).await.ok()? > 0 && first != [HANDSHAKE_RECORD];
+        if is_plain {
+            metrics::counter!("muster_connections_in_clear_text_total").increment(1);
+            if self.trust.may_say() {
+                tracing::warn!(%address, "a connection in clear text; it is accepted until this node runs without --accept-plaintext");
+            }
+        }
+        Some(is_plain)
+    }
+
     async fn shake_hands(
         &self,
         stream: TcpStream,
@@ -74,10 +93,8 @@ impl Entrance {
         let pass = pass.map_err(|_crowded| fail(TlsError::Crowded))?;
         let trust = self.trust.now().map_err(fail)?;
         let servers = trust.servers.as_ref().ok_or_else(|| fail(TlsError::NoCredentials))?;
-        let (config, admit): (_, Option<&dyn Admit>) = match &self.demand {
-            Demand::Mutual(admit) => (&servers.mutual, Some(&**admit)),
-            Demand::Server | Demand::Plain => (&servers.alone, None),
-        };
+        let admit = self.demand.admit();
+        let config = if admit.is_some() { &servers.mutual } else { &servers.alone };
         let accepting = TlsAcceptor::from(Arc::clone(config)).accept(stream);
         let accepted = tokio::time::timeout(HANDSHAKE_WITHIN, accepting).await;
         drop(pass);

@@ -1,8 +1,12 @@
 //! The side that dials.
+//!
+//! What must stay true: clear text is spoken only where it is expected, or where it may be and the other side has answered in clear text; never with a side that
+//! has shown a certificate, whatever is wrong with it.
 
 use super::{ALPN, HANDSHAKE_WITHIN, TlsError, TrustStore, count, kind};
 use crate::net::Expect;
 use crate::pki::{Wanted, ask};
+use rustls::Error as RustlsError;
 use rustls::pki_types::ServerName;
 use std::io;
 use tokio::net::TcpStream;
@@ -13,20 +17,20 @@ use tokio_util::either::Either;
 /// A connection, in clear text or not.
 pub(crate) type Dialled = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// Makes a TCP connection one to whom is expected.
+/// Makes a TCP connection one to whom is expected. `None`: the other side speaks clear text, as it may here, and the connection is used up.
 pub(crate) async fn connect(
     trust: &TrustStore,
     stream: TcpStream,
     endpoint: &str,
     expect: Expect,
-) -> io::Result<Dialled> {
-    let wanted = match expect {
-        Expect::Plain => return Ok(Either::Left(stream)),
-        Expect::Control => Wanted::Control,
-        Expect::Member(id) => Wanted::Member(id),
-    };
+) -> io::Result<Option<Dialled>> {
+    let Some(wanted) = expect.wanted() else { return Ok(Some(Either::Left(stream))) };
     match shake_hands(trust, stream, endpoint, expect, wanted).await {
-        Ok(stream) => Ok(Either::Right(Box::new(stream))),
+        Ok(stream) => Ok(Some(Either::Right(Box::new(stream)))),
+        Err(error) if expect.may_be_plain() && has_answered_in_clear_text(&error) => {
+            count("out", "plain");
+            Ok(None)
+        }
         Err(error) => {
             count("out", outcome(&error));
             if trust.may_say() {
@@ -35,6 +39,13 @@ pub(crate) async fn connect(
             Err(io::Error::other(error))
         }
     }
+}
+
+/// An HTTP/2 server begins with its settings whatever it has read, and these are no record of TLS.
+fn has_answered_in_clear_text(error: &TlsError) -> bool {
+    let TlsError::Handshake(error) = error else { return false };
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<RustlsError>());
+    matches!(inner, Some(RustlsError::InvalidMessage(_)))
 }
 
 fn outcome(error: &TlsError) -> &'static str {
