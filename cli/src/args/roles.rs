@@ -249,6 +249,9 @@ pub struct Node {
     /// What follows from faults of GPUs: withhold them and end the tasks on them, or only report
     #[arg(long, value_name = "MODE", default_value = "enforce")]
     pub gpu_health: GpuHealth,
+    /// When to reset GPUs that ask for it: verdicts, and changes of the MIG mode that take a reset
+    #[arg(long, value_name = "WHEN", default_value = "drained")]
+    pub gpu_resets: GpuResets,
     /// Whether /metrics names the tenants that hold GPUs; jobs and allocations are always told by number
     #[arg(long, value_name = "WHEN", default_value = "loopback")]
     pub metrics_tenants: MetricsTenants,
@@ -321,6 +324,16 @@ pub enum GpuHealth {
     Enforce,
     /// Report what would be done in the log, and do nothing.
     Observe,
+}
+
+/// When an agent resets GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum GpuResets {
+    /// While the node is drained and nobody uses any of its GPUs.
+    #[default]
+    Drained,
+    /// Never: somebody else does it.
+    Never,
 }
 
 /// Whether the page of metrics names tenants.

@@ -178,6 +178,7 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         "Fences of running tasks that were gone and that this agent has put back",
     ),
     ("muster_agent_tasks_over_total", Counter, "Tasks of this agent that have ended, by state"),
+    ("muster_agent_gpu_resets_total", Counter, "GPUs that this agent has reset, in drains"),
     ("muster_agent_card_failures_total", Counter, "Failed attempts to set the mode of a GPU"),
     (
         "muster_agent_cleanups_failed_total",

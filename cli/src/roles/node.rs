@@ -2,7 +2,7 @@
 //!
 //! What must stay true: each simulated host has a data folder, a name and tasks of its own, as if it were alone.
 
-use crate::args::roles::{GpuHealth, GpuKind, MetricsTenants, Node as Args};
+use crate::args::roles::{GpuHealth, GpuKind, GpuResets, MetricsTenants, Node as Args};
 use crate::commands::input;
 use crate::failure::Failure;
 use crate::roles::gpus::Cards;
@@ -183,6 +183,7 @@ async fn start(
             GpuHealth::Observe => HealthMode::ObserveOnly,
         },
         kernel_log: cards.kernel_log,
+        resets: args.gpu_resets == GpuResets::Drained,
     };
     let config = AgentConfig {
         transport: args.common.transport(),

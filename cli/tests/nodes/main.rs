@@ -10,6 +10,7 @@ mod logs;
 #[path = "../support/pages.rs"]
 mod pages;
 mod record;
+mod resets;
 mod restarts;
 mod rivals;
 #[path = "../support/shared.rs"]

@@ -61,12 +61,21 @@ impl AgentConfig {
 }
 
 /// How the health of cards is watched.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthConfig {
     /// Whether verdicts are acted on, or only told.
     pub mode: Mode,
     /// `/dev/kmsg`, or what stands in its place; absent: the kernel's log is not read.
     pub kernel_log: Option<PathBuf>,
+    /// GPUs that ask for a reset are reset while the node is drained and nobody uses it.
+    pub resets: bool,
+}
+
+impl Default for HealthConfig {
+    /// Verdicts are acted on, resets are done, and no kernel's log is read.
+    fn default() -> Self {
+        HealthConfig { mode: Mode::default(), kernel_log: None, resets: true }
+    }
 }
 
 /// Why an agent cannot start, or could not go on.

@@ -92,6 +92,7 @@ impl Reconciler {
                 confirmed_ns: state.leases.confirmed_ns(),
                 lost: state.lost.clone(),
                 users: shared.config.executor.users(),
+                resets: shared.config.health.resets,
             };
             (desired, observed)
         };

@@ -21,7 +21,7 @@ use muster_proto::v1;
 use muster_proto::v1::agent_message::Message;
 use muster_runtime::{Host, timeline};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -241,11 +241,19 @@ impl Shared {
     /// The cards as the plan sees them.
     pub(crate) fn observed_cards(&self) -> Vec<CardObserved> {
         let mut cards = self.cards.observed();
-        for Withheld { gpu, slice, reason, .. } in self.health.refused() {
+        // What asks for more than a reset is not reset.
+        let mut worst: BTreeMap<u16, Repair> = BTreeMap::new();
+        for Withheld { gpu, slice, reason, repair, .. } in self.health.refused() {
             let Some(card) = cards.get_mut(usize::from(gpu)) else { continue };
+            worst.entry(gpu).and_modify(|worst| *worst = (*worst).max(repair)).or_insert(repair);
             match slice {
                 None => drop(card.withheld.get_or_insert(reason)),
                 Some(place) => card.withheld_slices.push((place, reason)),
+            }
+        }
+        for (gpu, repair) in worst {
+            if let Some(card) = cards.get_mut(usize::from(gpu)) {
+                card.asks_for_reset = repair == Repair::Reset || (card.asks_for_reset && repair < Repair::Reset);
             }
         }
         cards

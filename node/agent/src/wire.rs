@@ -66,7 +66,7 @@ pub(crate) fn desired(wire: v1::Desired) -> Result<Desired, FieldError> {
     let pinned = wire.pinned.into_iter().map(slots).collect::<Result<_, FieldError>>()?;
     let held_on = wire.held_on.into_iter();
     let held_on = held_on.map(|one| TaskKey { allocation: AllocationId(one.allocation), rank: Rank(one.rank) });
-    Ok(Desired { stamp, tasks, sharing, pinned, held_on: held_on.collect() })
+    Ok(Desired { stamp, tasks, sharing, pinned, held_on: held_on.collect(), drained: wire.drained })
 }
 
 /// The signal of this number, if there is one that this version knows.

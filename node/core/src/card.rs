@@ -2,7 +2,7 @@
 //!
 //! What must stay true: a setting that somebody holds is never taken away; a card is taken apart before it is set up anew; a card that
 //! nobody holds or is about to hold is whole, or has the MIG instances that its pool pins to it; the steps of one card never depend on another card, so
-//! each is worked on by itself.
+//! each is worked on by itself; a card is reset only where its plan says so, which is in a drain.
 
 use crate::health::Scope;
 use crate::mps::{MpsLimits, MpsSetting, MpsStart};
@@ -49,6 +49,10 @@ pub struct CardObserved {
     pub withheld: Option<String>,
     /// Slices on which nothing may be started, and why; the rest of the card is used.
     pub withheld_slices: Vec<(MigPlacement, String)>,
+    /// A verdict asks for a reset of the card, or a change of its MIG mode waits for one.
+    pub asks_for_reset: bool,
+    /// A change of its MIG mode takes a reset.
+    pub mode_needs_reset: bool,
 }
 
 impl CardObserved {
@@ -145,6 +149,10 @@ pub enum CardStep {
     SetMpsLimits(MpsLimits),
     /// Lets several tasks take turns of this length.
     SetTimeSlice(TimeSlice),
+    /// Notes the MIG mode that the next reset brings; nothing runs on the card.
+    NoteMig(bool),
+    /// Resets the card; nothing runs on the node.
+    Reset,
 }
 
 impl fmt::Display for CardStep {
@@ -162,6 +170,9 @@ impl fmt::Display for CardStep {
             CardStep::StartMps(_) => f.write_str("starting MPS"),
             CardStep::SetMpsLimits(limits) => write!(f, "limiting clients of MPS to {limits}"),
             CardStep::SetTimeSlice(length) => write!(f, "starting time-slicing with {length} turns"),
+            CardStep::NoteMig(true) => f.write_str("noting that MIG mode is to be on after a reset"),
+            CardStep::NoteMig(false) => f.write_str("noting that MIG mode is to be off after a reset"),
+            CardStep::Reset => f.write_str("resetting the GPU"),
         }
     }
 }
@@ -206,6 +217,10 @@ pub(crate) struct SettingRules<'a> {
 }
 
 impl Holders {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn add(&mut self, holder: Holder) {
         self.0.push(holder);
     }
@@ -348,4 +363,24 @@ pub(crate) fn steps(now: &CardSetting, holders: &Holders, rules: SettingRules<'_
         }
     }
     steps
+}
+
+/// The steps that take a card apart and reset it. What it is set to after that is planned when it was read.
+pub(crate) fn steps_to_reset(now: &CardSetting) -> Vec<CardStep> {
+    let mut steps: Vec<CardStep> = match now {
+        CardSetting::Whole => Vec::new(),
+        CardSetting::Mig(standing) => standing.keys().map(|place| CardStep::DestroyInstance(*place)).collect(),
+        CardSetting::Mps(_) => vec![CardStep::StopMps],
+        CardSetting::TimeSlice => vec![CardStep::ClearTimeSlice],
+    };
+    steps.push(CardStep::Reset);
+    steps
+}
+
+/// Of steps that change the MIG mode of a card which takes a reset for it: those before the change, and a reset that makes it. None where the mode stays.
+pub(crate) fn changed_by_reset(steps: &[CardStep]) -> Option<Vec<CardStep>> {
+    let is_change = |step: &CardStep| matches!(step, CardStep::EnableMig | CardStep::DisableMig);
+    let at = steps.iter().position(is_change)?;
+    let mode = CardStep::NoteMig(steps[at] == CardStep::EnableMig);
+    Some(steps[..at].iter().copied().chain([mode, CardStep::Reset]).collect())
 }

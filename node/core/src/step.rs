@@ -9,7 +9,8 @@
 //!   lies ahead;
 //! - no step waits for a card: the work on cards is a list of its own for each card, so a slow one delays only the starts that need it;
 //! - steps that end something come before steps that start something;
-//! - a record is forgotten only when its end was acknowledged and it is no longer desired.
+//! - a record is forgotten only when its end was acknowledged and it is no longer desired;
+//! - a card is reset only while the node is drained and nobody uses or is about to use any of its cards: a reset may reach those that are linked with it.
 
 use crate::card::{self, CardObserved, CardSetting, CardWork, Holder, Holders, Readiness, SettingRules};
 use crate::fence;
@@ -39,6 +40,8 @@ pub struct Observed {
     pub lost: BTreeSet<TaskKey>,
     /// As which users tasks run.
     pub users: TaskUsers,
+    /// Cards may be reset in a drain.
+    pub resets: bool,
 }
 
 /// One thing to do. Doing it twice is the same as doing it once.
@@ -246,6 +249,7 @@ fn card_work(desired: &Desired, observed: &Observed, holders: &[Holders]) -> Vec
         let mut live = observed.tasks.values().filter(|task| task.is_live());
         live.any(|task| task.spec.devices.iter().any(|hold| hold.gpu == card))
     };
+    let may_reset = observed.resets && desired.drained && is_unused(observed, holders);
     let work = |(card, (seen, held)): (u16, (&CardObserved, &Holders))| {
         let pinned = pinned_on(desired, card, seen);
         let rules =
@@ -254,11 +258,22 @@ fn card_work(desired: &Desired, observed: &Observed, holders: &[Holders]) -> Vec
             None => Vec::new(),
             Some(CardSetting::Mps(_)) if seen.mps_failed && has_live(card) => Vec::new(),
             Some(CardSetting::Mps(_)) if seen.mps_failed => card::steps_after_failed_mps(held, rules),
-            Some(setting) => card::steps(setting, held, rules),
+            Some(setting) if may_reset && seen.asks_for_reset => card::steps_to_reset(setting),
+            Some(setting) => {
+                let steps = card::steps(setting, held, rules);
+                let by_reset = card::changed_by_reset(&steps).filter(|_| may_reset && seen.mode_needs_reset);
+                by_reset.unwrap_or(steps)
+            }
         };
         CardWork { card, steps }
     };
     (0..).zip(observed.cards.iter().zip(holders)).map(work).collect()
+}
+
+/// Whether nobody uses a card of the node, or is about to.
+fn is_unused(observed: &Observed, holders: &[Holders]) -> bool {
+    let is_over = observed.tasks.values().all(|task| !task.is_live());
+    is_over && observed.cleaning.is_empty() && holders.iter().all(Holders::is_empty)
 }
 
 /// The MIG instances that stand on a card also while nobody holds them, of those that it can have. On what is withheld none is made, and none that stands is

@@ -221,6 +221,8 @@ pub struct Desired {
     pub pinned: BTreeMap<u16, Vec<MigPlacement>>,
     /// Tasks that are over here and whose devices are held on for the rest of their gang.
     pub held_on: BTreeSet<TaskKey>,
+    /// The node is drained.
+    pub drained: bool,
 }
 
 /// How far a task has come. Times are nanoseconds of the host's CLOCK_BOOTTIME.

@@ -3,15 +3,17 @@
 //! The chain and the key were checked by whoever calls (by TLS, or by the simulation). Here the name, the dates and the pin decide. What
 //! must stay true:
 //! - a machine of another cluster, or another one than was expected, is never accepted;
-//! - a certificate that is out of date by no more than [`GRACE_MS`] is accepted with an alarm, so that no expiry ends a fleet's work;
+//! - a certificate that is past its end by no more than [`GRACE_MS`] is accepted with an alarm, so that no expiry ends a fleet's work;
 //!   whoever has a list of pins must find the machine in it;
+//! - one that is before its beginning is accepted with an alarm, however early it is: an issuer has signed it at that time, so it is the clock of this side
+//!   that is behind, and a machine that refused would never hear the time;
 //! - control nodes accept each other by their pins whatever the date: elections depend on no clock.
 
 use super::authority::EARLIER_MS;
 use super::name::MachineName;
 use super::scheme::{Presented, SpkiHash};
 
-/// How long after its end, or before its beginning, a certificate is accepted with an alarm.
+/// How long after its end a certificate is accepted with an alarm.
 pub const GRACE_MS: u64 = 90 * 24 * 3_600_000;
 
 /// Who a peer is, as both networks put it beside each request.
@@ -113,11 +115,13 @@ pub enum Refusal {
         /// Who it is.
         got: MachineName,
     },
-    /// Out of date for too long.
-    #[error("{}", too_late(*.expired, *.by_ms))]
-    Dates {
-        /// Past its end, or else before its beginning.
-        expired: bool,
+    /// Past its end for too long.
+    #[error(
+        "its certificate is {} days past its end; at most {} days are accepted: enrol the machine again",
+        .by_ms / DAY_MS,
+        GRACE_MS / DAY_MS
+    )]
+    Expired {
         /// By how much.
         by_ms: u64,
     },
@@ -127,12 +131,6 @@ pub enum Refusal {
 }
 
 const DAY_MS: u64 = 24 * 3_600_000;
-
-fn too_late(expired: bool, by_ms: u64) -> String {
-    let which = if expired { "past its end" } else { "before its beginning" };
-    let (days, most) = (by_ms / DAY_MS, GRACE_MS / DAY_MS);
-    format!("its certificate is {days} days {which}; at most {most} days are accepted: enrol the machine again")
-}
 
 /// See the module. `pin` is asked at most once, and only about a machine that is the wanted one.
 ///
@@ -159,14 +157,10 @@ pub fn judge(side: Judging<'_>, them: &Presented, pin: impl FnOnce(&PeerIdentity
         Pin::Refused(why) => return Err(Refusal::NotAdmitted(why)),
     };
     let both_members = side.own.is_some_and(|own| own.control_id().is_some()) && them.name.control_id().is_some();
-    match alarm {
-        Some(OutOfDate::Expired { by_ms } | OutOfDate::Early { by_ms })
-            if by_ms > GRACE_MS && !(both_members && is_pinned) =>
-        {
-            Err(Refusal::Dates { expired: expired_ms > 0, by_ms })
-        }
-        _ => Ok(Accepted { identity, alarm }),
+    if expired_ms > GRACE_MS && !(both_members && is_pinned) {
+        return Err(Refusal::Expired { by_ms: expired_ms });
     }
+    Ok(Accepted { identity, alarm })
 }
 
 fn out_of_date(them: &Presented, now_ms: u64) -> Option<OutOfDate> {

@@ -42,6 +42,12 @@ impl LocalAuthorities {
         Ok(LocalAuthorities { scheme, root, issuers, now_ms })
     }
 
+    /// The same, which sign at this time from now on.
+    #[must_use]
+    pub fn at(self, now_ms: u64) -> Self {
+        LocalAuthorities { now_ms, ..self }
+    }
+
     /// The root.
     #[must_use]
     pub fn root(&self) -> &Authority {

@@ -57,11 +57,12 @@ proptest! {
             _ => false,
         };
         let off_ms = now_ms.map_or(0, |now| now.saturating_sub(UNTIL_MS).max(FROM_MS.saturating_sub(now)));
+        let late_ms = now_ms.map_or(0, |now| now.saturating_sub(UNTIL_MS));
         let members = them.name.control_id().is_some() && own.as_ref().is_some_and(|own| own.control_id().is_some());
         let is_accepted = !other_cluster
             && is_wanted
             && matches!(pin, Pin::Confirmed | Pin::NoList)
-            && (off_ms <= GRACE_MS || (members && pin == Pin::Confirmed));
+            && (late_ms <= GRACE_MS || (members && pin == Pin::Confirmed));
         prop_assert_eq!(judged.is_ok(), is_accepted, "{:?}", judged);
         prop_assert!(asked <= 1);
         prop_assert_eq!(asked == 1, !other_cluster && is_wanted, "pins are asked about whom is wanted, and nobody else");

@@ -16,6 +16,11 @@ impl Cluster {
         Cluster(LocalAuthorities::new(host.pki.clone(), name, 1..=3, NOW_MS).expect("authorities"))
     }
 
+    /// The same authorities at a later time.
+    pub(crate) fn at(&self, now_ms: u64) -> Self {
+        Cluster(self.0.clone().at(now_ms))
+    }
+
     pub(crate) fn root(&self) -> &Authority {
         self.0.root()
     }

@@ -38,6 +38,7 @@ pub(crate) async fn check_all(fabric: &dyn Fabric) {
     others_are_refused(fabric).await;
     dates_are_judged_by_the_certificate_clock(fabric).await;
     members_accept_each_other_by_pin_whatever_the_date(fabric).await;
+    a_certificate_of_the_future_is_accepted(fabric).await;
     whoever_is_not_admitted_is_told_so_and_asked_about_once(fabric).await;
     new_credentials_count_from_the_next_connection_on(fabric).await;
     nothing_is_resumed_after_the_trust_has_changed(fabric).await;
@@ -169,6 +170,19 @@ async fn dates_are_judged_by_the_certificate_clock(fabric: &dyn Fabric) {
             }
         }
     }
+}
+
+/// A machine that has lost its folder, and with it the time that it had heard, comes to control nodes that have renewed since: it is its clock that is behind.
+/// If it refused, it would never hear the time.
+async fn a_certificate_of_the_future_is_accepted(fabric: &dyn Fabric) {
+    let cluster = Cluster::new(&fabric.host("ca"), "c1");
+    let later = cluster.at(NOW_MS + 100 * DAY_MS);
+    let (server, client) = (fabric.host("control"), fabric.host("node"));
+    show(&server, later.machine(Role::Control(1)));
+    show(&client, cluster.machine(node("n1")));
+    let served = serve(fabric, server, Admission::mutual(Arc::new(AnyUnderRoot))).await;
+    let answer = echo::call(&client, &served.endpoint, Expect::Control).await.expect("accepted");
+    assert_eq!(answer.expired_ms / DAY_MS, 69, "by the clock of the other side");
 }
 
 async fn members_accept_each_other_by_pin_whatever_the_date(fabric: &dyn Fabric) {

@@ -122,14 +122,16 @@ pub(crate) fn of_node(state: &State, node: &Node) -> v1::Desired {
         spared: node.notes.verdicts.spared.iter().map(Into::into).collect(),
         pinned: pinned.map(|(gpu, slots)| (u32::from(gpu), slots.as_slice().into())).collect(),
         held_on: state.held_on(node.id).map(|(id, rank)| v1::HeldOn { allocation: id.0, rank: rank.0 }).collect(),
+        drained: node.drained,
         ..v1::Desired::default()
     }
 }
 
 /// FNV-1a of all that is encoded but the stamp: two desired states that differ have different ones, but for one chance in 2^64.
 pub(crate) fn fingerprint(desired: &v1::Desired) -> u64 {
-    let v1::Desired { stamp: _, tasks, cleared_gpus, sharing, spared, pinned, held_on } = desired;
+    let v1::Desired { stamp: _, tasks, cleared_gpus, sharing, spared, pinned, held_on, drained } = desired;
     let mut hash = FnvHasher::default();
+    hash.write_u8((*drained).into());
     hash_each(sharing.as_slice(), &mut hash);
     hash_each(tasks, &mut hash);
     hash_each(cleared_gpus, &mut hash);

@@ -8,12 +8,17 @@ use crate::gpu::{CardState, GpuError};
 use muster_node_core::CardStep;
 use muster_runtime::Host;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// A reading takes milliseconds; a driver that needs longer than this is in trouble.
 const READ_MAX: Duration = Duration::from_secs(5);
 /// Changing the mode of a card or making an instance takes seconds at the most.
 const STEP_MAX: Duration = Duration::from_secs(30);
+/// A reset ends the helper, runs a command and starts the helper again.
+const RESET_MAX: Duration = Duration::from_secs(150);
+/// For a reset to be taken into account; what comes of that is one write to the disk.
+const HEARD_MAX: Duration = Duration::from_secs(10);
 
 /// Why an attempt did not succeed.
 enum Failure {
@@ -74,7 +79,32 @@ async fn read(cards: &Cards, card: u16) -> Result<CardState, Failure> {
 }
 
 async fn take(cards: &Cards, card: u16, step: CardStep) -> Result<(), Failure> {
+    if step == CardStep::Reset {
+        return reset(cards, card).await;
+    }
     within(STEP_MAX, &step.to_string(), cards.backend.take(card, step)).await
+}
+
+/// Resets a card, and waits until its verdicts are lifted: otherwise the next plan would reset it again.
+async fn reset(cards: &Cards, card: u16) -> Result<(), Failure> {
+    if !cards.may_reset(card) {
+        let why = "it was reset twice within a day and asks for a reset again; reboot the node, or look at the GPU"
+            .to_owned();
+        return Err(Failure::Refused(GpuError::Refused { card, why }));
+    }
+    tracing::warn!(node = cards.host.name, card, "resetting a GPU of a drained node that nobody uses");
+    within(RESET_MAX, &CardStep::Reset.to_string(), cards.backend.take(card, CardStep::Reset)).await?;
+    metrics::counter!("muster_agent_gpu_resets_total").increment(1);
+    tracing::warn!(node = cards.host.name, card, "a GPU was reset");
+    let (heard, until_heard) = oneshot::channel();
+    let _ = timeout(HEARD_MAX, async {
+        // Without a listener there are no verdicts.
+        if cards.tell_reset.send((card, heard)).await.is_ok() {
+            let _ = until_heard.await;
+        }
+    })
+    .await;
+    Ok(())
 }
 
 async fn within<T>(most: Duration, doing: &str, call: impl Future<Output = Result<T, GpuError>>) -> Result<T, Failure> {

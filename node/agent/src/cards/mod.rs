@@ -18,16 +18,25 @@ use muster_model::validate::clipped;
 use muster_node_core::{CardObserved, CardStep, CardWork, DeviceNames};
 use muster_runtime::Host;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Until a failed attempt is made again; the wait doubles while attempts fail.
 const AGAIN_MIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
+
+/// A card is reset at most so often in [`RESETS_WITHIN`]: what two resets do not repair a third one will not.
+const RESETS_MAX: usize = 2;
+const RESETS_WITHIN: Duration = Duration::from_secs(24 * 3_600);
+/// Resets that wait to be heard of: one is done at a time.
+const RESETS_TOLD_MAX: usize = 1;
+
+/// A card was reset; the other side says when it has taken that into account.
+pub(crate) type WasReset = (u16, oneshot::Sender<()>);
 
 /// The cards of one agent.
 pub(crate) struct Cards {
@@ -39,6 +48,9 @@ pub(crate) struct Cards {
     replan: Arc<Notify>,
     /// Wakes who waits for the first reading.
     read: Notify,
+    /// Tells who keeps verdicts of resets.
+    tell_reset: mpsc::Sender<WasReset>,
+    resets: Mutex<Option<mpsc::Receiver<WasReset>>>,
     stop: CancellationToken,
 }
 
@@ -50,6 +62,23 @@ struct Slot {
     trouble: Option<Trouble>,
     /// A fault has taken its MPS server down, which is not started again yet.
     mps_failed: bool,
+    /// When it was reset, as far as that counts.
+    was_reset: VecDeque<Instant>,
+}
+
+impl Slot {
+    /// Why the card cannot be used until it is reset, or was reset in vain.
+    fn needs_reset(&self) -> Option<(String, Repair)> {
+        let failed = self.trouble.as_ref().filter(|trouble| !trouble.is_silent);
+        if let Some(trouble) = failed.filter(|trouble| trouble.steps.contains(&CardStep::Reset)) {
+            let repair = if self.was_reset.len() >= RESETS_MAX { Repair::Reboot } else { Repair::Reset };
+            return Some((trouble.why.clone(), repair));
+        }
+        let state = self.state.as_ref()?;
+        let is_change = |step: &CardStep| matches!(step, CardStep::EnableMig | CardStep::DisableMig);
+        let failed = failed.filter(|trouble| state.mode_needs_reset && trouble.steps.iter().any(is_change));
+        failed.map(|trouble| (trouble.why.clone(), Repair::Reset))
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -82,7 +111,9 @@ impl Cards {
         stop: CancellationToken,
     ) -> Arc<Cards> {
         let slots = Mutex::new(gpus.iter().map(|_| Slot { work: Work::Reading, ..Slot::default() }).collect());
-        let cards = Arc::new(Cards { host, backend, gpus, slots, replan, read: Notify::new(), stop });
+        let (tell_reset, resets) = mpsc::channel(RESETS_TOLD_MAX);
+        let (read, resets) = (Notify::new(), Mutex::new(Some(resets)));
+        let cards = Arc::new(Cards { host, backend, gpus, slots, replan, read, tell_reset, resets, stop });
         for card in 0..cards.gpus.len() {
             cards.clone().spawn(card, Vec::new());
         }
@@ -105,6 +136,8 @@ impl Cards {
                 failed_steps: slot.trouble.as_ref().map(|trouble| trouble.steps.clone()).unwrap_or_default(),
                 mps_failed: slot.mps_failed,
                 withheld_slices: Vec::new(),
+                asks_for_reset: known.is_some_and(|state| state.is_reset_pending),
+                mode_needs_reset: known.is_some_and(|state| state.mode_needs_reset),
                 withheld: silent.clone().or_else(|| slot.state.as_ref().and_then(|state| state.withheld.clone())),
             }
         };
@@ -115,13 +148,16 @@ impl Cards {
     pub(crate) fn withheld(&self) -> Vec<Withheld> {
         let unread = || Some("the driver has not answered yet".to_owned());
         let why = |slot: &Slot| match (&slot.trouble, &slot.state) {
-            (Some(trouble), _) if trouble.is_silent => Some(trouble.why.clone()),
-            (_, Some(state)) => state.withheld.clone(),
-            (_, None) => unread(),
+            (Some(trouble), _) if trouble.is_silent => Some((trouble.why.clone(), Repair::Wait)),
+            (_, Some(state)) => slot.needs_reset().or_else(|| {
+                let repair = if state.is_reset_pending { Repair::Reset } else { Repair::Wait };
+                state.withheld.clone().map(|why| (why, repair))
+            }),
+            (_, None) => unread().map(|why| (why, Repair::Wait)),
         };
         let withheld = |(gpu, slot)| {
-            let reason = clipped(why(slot)?, TEXT_BYTES_MAX);
-            Some(Withheld { gpu, slice: None, reason, by_verdict: false, repair: Repair::Wait })
+            let (why, repair) = why(slot)?;
+            Some(Withheld { gpu, slice: None, reason: clipped(why, TEXT_BYTES_MAX), by_verdict: false, repair })
         };
         (0_u16..).zip(self.slots.lock().iter()).filter_map(withheld).collect()
     }
@@ -144,6 +180,23 @@ impl Cards {
     /// Their UUIDs, by index.
     pub(crate) fn uuids(&self) -> impl Iterator<Item = String> + '_ {
         self.gpus.iter().map(|gpu| gpu.uuid.clone())
+    }
+
+    /// Whoever keeps verdicts hears of resets here; once.
+    pub(crate) fn resets(&self) -> Option<mpsc::Receiver<WasReset>> {
+        self.resets.lock().take()
+    }
+
+    /// Whether a card may be reset once more; counts it if so.
+    fn may_reset(&self, card: u16) -> bool {
+        let mut slots = self.slots.lock();
+        let Some(slot) = slots.get_mut(usize::from(card)) else { return false };
+        slot.was_reset.retain(|at| at.elapsed() < RESETS_WITHIN);
+        let may = slot.was_reset.len() < RESETS_MAX;
+        if may {
+            slot.was_reset.push_back(Instant::now());
+        }
+        may
     }
 
     /// How a card was driven when it was read last.
@@ -232,6 +285,11 @@ impl Cards {
             let mut slots = self.slots.lock();
             for CardWork { card, steps } in needed {
                 let index = usize::from(*card);
+                // A reset is done alone: it takes the helper of all cards away, and may reach cards that are linked with this one.
+                let is_under_way = slots.iter().any(|slot| slot.work == Work::Changing);
+                if is_under_way && steps.contains(&CardStep::Reset) {
+                    continue;
+                }
                 let Some(slot) = slots.get_mut(index).filter(|slot| slot.work == Work::None) else { continue };
                 match &slot.trouble {
                     // What failed is not needed any more.

@@ -57,6 +57,12 @@ pub struct CardState {
     pub mps_user: Option<u32>,
     /// Why nothing may be started on it, if so: a fault, or a process that Muster did not start.
     pub withheld: Option<String>,
+    /// Another MIG mode than this one is noted, and comes with the next reset.
+    #[serde(default)]
+    pub is_reset_pending: bool,
+    /// A change of its MIG mode takes a reset.
+    #[serde(default)]
+    pub mode_needs_reset: bool,
 }
 
 impl CardState {

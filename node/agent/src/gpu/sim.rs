@@ -175,6 +175,9 @@ fn apply(state: &mut CardState, step: CardStep, is_empty: bool, next_handle: &mu
             set_mode(state, step, is_empty, (SharingMode::Mps, SharingMode::Whole))?;
             (state.mps_pipe, state.mps_limits, state.mps_user) = (None, None, None);
         }
+        CardStep::NoteMig(_) => return Err("its MIG mode changes without a reset".to_owned()),
+        CardStep::Reset if !is_empty => return Err("processes run on it".to_owned()),
+        CardStep::Reset => state.instances.clear(),
         CardStep::SetTimeSlice(_) => {
             return set_mode(state, step, is_empty, (SharingMode::Whole, SharingMode::TimeSlice));
         }
@@ -248,6 +251,8 @@ fn fresh(gpus: &[Gpu], boot_id: &str) -> Kept {
         mps_limits: None,
         mps_user: None,
         withheld: None,
+        is_reset_pending: false,
+        mode_needs_reset: false,
     };
     Kept { boot_id: boot_id.to_owned(), next_handle: 1, cards: gpus.iter().map(card).collect() }
 }

@@ -11,7 +11,7 @@ mod slices;
 mod sources;
 mod strangers;
 
-use crate::cards::Cards;
+use crate::cards::{Cards, WasReset};
 use crate::config::{AgentError, HealthConfig};
 use crate::exec::Executor;
 use crate::gpu::GpuBackend;
@@ -146,11 +146,17 @@ impl Health {
     }
 
     async fn take_all(&self, mut told: mpsc::Receiver<(u16, HealthEvent)>) -> Result<(), AgentError> {
+        let mut resets = self.parts.cards.resets();
         loop {
             let due = self.due();
             tokio::select! {
                 biased;
                 Some((card, event)) = told.recv() => self.take(card, &event).await?,
+                Some((card, heard)) = next_reset(&mut resets) => {
+                    self.take(card, &HealthEvent::ResetDone).await?;
+                    // Whoever waited may have gone.
+                    let _ = heard.send(());
+                }
                 () = sleep(due) => self.tick().await?,
             }
         }
@@ -387,6 +393,13 @@ impl Health {
     fn due(&self) -> Option<Duration> {
         let due_ms = self.ledger.lock().due_ms()?;
         Some(Duration::from_millis(due_ms.saturating_sub(self.parts.host.clock.wall_ms())))
+    }
+}
+
+async fn next_reset(resets: &mut Option<mpsc::Receiver<WasReset>>) -> Option<WasReset> {
+    match resets {
+        Some(resets) => resets.recv().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -262,7 +262,7 @@ impl Fleet {
     async fn watched_agent(&self, mode: Mode) -> (Agent, Host) {
         self.kernel_says("");
         let host = real::host("node-0001", self.dir().join("node"));
-        let health = HealthConfig { mode, kernel_log: Some(self.dir().join("kernel-log")) };
+        let health = HealthConfig { mode, kernel_log: Some(self.dir().join("kernel-log")), ..HealthConfig::default() };
         let config = AgentConfig { health, ..self.config() };
         (Agent::start(host.clone(), config).await.expect("the agent starts"), host)
     }
@@ -574,7 +574,7 @@ async fn a_record_that_comes_while_the_reader_waits_is_new_whatever_its_stamp_sa
     let log = fleet.dir().join("kernel-log");
     nix::unistd::mkfifo(&log, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     let host = real::host("node-0001", fleet.dir().join("node"));
-    let health = HealthConfig { mode: Mode::Enforce, kernel_log: Some(log.clone()) };
+    let health = HealthConfig { kernel_log: Some(log.clone()), ..HealthConfig::default() };
     let config = AgentConfig { health, ..fleet.config() };
     let _agent = Agent::start(host, config).await.expect("the agent starts");
     fleet.cluster.desire(&[(holding(spec(1, 0, "sleep 1000"), 1, HoldMode::Whole), false)]);
@@ -672,6 +672,7 @@ async fn a_lagging_control_node_neither_kills_nor_revives() {
             spared: Vec::new(),
             pinned: Default::default(),
             held_on: Vec::new(),
+            drained: false,
         };
         state.reports.clear();
     });
@@ -715,6 +716,7 @@ async fn a_session_is_on_disk_once_and_nothing_older_is_taken_after_a_crash() {
             spared: Vec::new(),
             pinned: Default::default(),
             held_on: Vec::new(),
+            drained: false,
         };
         state.reports.clear();
     });

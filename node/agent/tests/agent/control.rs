@@ -128,6 +128,7 @@ impl Cluster {
                 spared,
                 pinned: state.pinned.clone(),
                 held_on: Vec::new(),
+                drained: false,
             };
             state.desired.clone()
         });

@@ -14,5 +14,6 @@ mod modes;
 mod node;
 mod random;
 mod readings;
+mod resets;
 mod slots;
 mod telemetry;

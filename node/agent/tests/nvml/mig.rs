@@ -61,7 +61,7 @@ async fn ampere_needs_a_reset_and_is_not_changed_silently() {
     let host = Host::new(&Fleet::a100(1));
     let gpus = host.gpus();
     let why = refused(&gpus, 0, CardStep::EnableMig).await;
-    assert!(why.contains("needs a reset of the GPU; drain the node and reset it"), "{why}");
+    assert!(why.contains("needs a reset of the GPU; drain the node: the agent resets"), "{why}");
     let mig = host.faults.fleet().unwrap().cards[0].mig.clone();
     assert!(!mig.is_on && !mig.is_on_pending, "not even pending: the next reboot would change it");
     // An operator has asked for it with nvidia-smi: it is said, and taken back by nobody but them.

@@ -57,7 +57,8 @@ impl Node {
         // Nobody listens there.
         let endpoints = vec!["127.0.0.1:9".to_owned()];
         let mut config = AgentConfig::new(spec, endpoints, Arc::new(machine.clone()), backend);
-        config.health = HealthConfig { mode, kernel_log: Some(host.folder.path().join("kmsg")) };
+        config.health =
+            HealthConfig { mode, kernel_log: Some(host.folder.path().join("kmsg")), ..HealthConfig::default() };
         let agent = Agent::start(own, config).await.expect("the agent starts");
         let node = Node { agent, gpus, machine, ms };
         node.until("the cards are read", |node| node.withheld().iter().all(|why| !why.contains("not answered yet")))

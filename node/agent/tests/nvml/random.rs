@@ -72,6 +72,7 @@ impl Expected {
             CardStep::StartMps(_) => (SharingMode::Whole, SharingMode::Mps),
             CardStep::StopMps => (SharingMode::Mps, SharingMode::Whole),
             // Sets nothing that shows in the mode, and needs a server.
+            CardStep::NoteMig(_) | CardStep::Reset => return None,
             CardStep::SetMpsLimits(_) => return (self.mode == SharingMode::Mps).then_some(next),
             CardStep::SetTimeSlice(_) => (SharingMode::Whole, SharingMode::TimeSlice),
             CardStep::ClearTimeSlice => (SharingMode::TimeSlice, SharingMode::Whole),

@@ -4,5 +4,6 @@ mod cases;
 mod convergence;
 mod health;
 mod meter;
+mod resets;
 mod shares;
 mod world;

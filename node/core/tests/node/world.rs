@@ -74,6 +74,8 @@ fn whole(model: GpuModel) -> CardObserved {
         failed_steps: Vec::new(),
         mps_failed: false,
         withheld_slices: Vec::new(),
+        asks_for_reset: false,
+        mode_needs_reset: false,
     }
 }
 
@@ -101,6 +103,7 @@ pub(crate) fn observed(tasks: Vec<(TaskSpec, Phase)>) -> Observed {
         confirmed_ns: Some(NOW_NS),
         lost: Default::default(),
         users: TaskUsers::default(),
+        resets: true,
     }
 }
 

@@ -1,4 +1,4 @@
-//! `nvidia-smi -L` and `nvidia-smi compute-policy --set-timeslice 0..3 [-i ID,ID]`.
+//! `nvidia-smi -L`, `nvidia-smi compute-policy --set-timeslice 0..3 [-i ID,ID]` and `nvidia-smi --gpu-reset [-i ID,ID]`.
 //!
 //! What must stay true: the exit status of a refusal is NVML's code, and the words name the card.
 
@@ -33,6 +33,8 @@ pub fn run(arguments: &[String], folder: Option<&Path>) -> Printed {
     let answer = match plain.as_slice() {
         ["-L" | "--list-gpus"] => list(&folder, &mut printed.text),
         ["compute-policy", options @ ..] => compute_policy(&folder, options, &mut printed.text),
+        ["-r" | "--gpu-reset"] => reset(&folder, None, &mut printed.text),
+        ["-r" | "--gpu-reset", "-i" | "--id", ids] => reset(&folder, Some(ids), &mut printed.text),
         _ => {
             let _ =
                 writeln!(printed.text, "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.");
@@ -70,6 +72,38 @@ fn list(folder: &Folder, text: &mut String) -> Answer<()> {
         }
     }
     Ok(())
+}
+
+fn reset(folder: &Folder, ids: Option<&str>, text: &mut String) -> Answer<()> {
+    let snapshot = folder.pass("nvmlInit_v2", None)?;
+    for slot in slots(&snapshot.fleet, ids, text)? {
+        let bus = snapshot.fleet.card(slot)?.pci.nvml();
+        reset_one(folder, slot).inspect_err(|refusal| {
+            let _ = match refusal {
+                Refusal::InUse => writeln!(
+                    text,
+                    "The following GPUs could not be reset:\n  GPU {bus}: In use by another client\n\n1 device is currently being used by one or more other \
+                     processes (e.g., Fabric Manager, CUDA application, graphics application such as an X server, or a monitoring application such as \
+                     another instance of nvidia-smi). Please first kill all processes using this device and all compute applications running in the system."
+                ),
+                other => writeln!(text, "GPU Reset couldn't run for GPU {bus}: {}", in_words(*other)),
+            };
+        })?;
+        let _ = writeln!(text, "GPU {bus} was successfully reset.");
+    }
+    let _ = writeln!(text, "All done.");
+    Ok(())
+}
+
+fn reset_one(folder: &Folder, slot: usize) -> Answer<()> {
+    let snapshot = folder.pass("nvidia-smi --gpu-reset", Some(slot))?;
+    if snapshot.plan.is_lost(slot) {
+        return Err(Refusal::GpuIsLost);
+    }
+    if snapshot.plan.no_permission {
+        return Err(Refusal::NoPermission);
+    }
+    folder.change(|state| state.fleet.reset_card(slot, 0))
 }
 
 fn compute_policy(folder: &Folder, options: &[&str], text: &mut String) -> Answer<()> {

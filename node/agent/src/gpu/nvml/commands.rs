@@ -19,8 +19,8 @@ const WORDS_MAX: usize = 400;
 pub(super) enum CommandError {
     #[error("{program} cannot be run: {source}; install the driver's tools")]
     NotRun { program: String, source: std::io::Error },
-    #[error("{program} has not ended after {} s", COMMAND_MAX.as_secs())]
-    Hangs { program: String },
+    #[error("{program} has not ended after {} s", most.as_secs())]
+    Hangs { program: String, most: Duration },
     #[error("{program} says: {words} ({status})")]
     Failed { program: String, words: String, status: std::process::ExitStatus },
 }
@@ -30,7 +30,12 @@ fn program(command: &Command) -> String {
 }
 
 /// Runs a command with this on its standard input; gives its standard output.
-pub(super) async fn run(mut command: Command, input: &str) -> Result<String, CommandError> {
+pub(super) async fn run(command: Command, input: &str) -> Result<String, CommandError> {
+    run_for(command, input, COMMAND_MAX).await
+}
+
+/// The same for one that may take so long.
+pub(super) async fn run_for(mut command: Command, input: &str, most: Duration) -> Result<String, CommandError> {
     let program = program(&command);
     let not_run = |source| CommandError::NotRun { program: program.clone(), source };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -42,7 +47,7 @@ pub(super) async fn run(mut command: Command, input: &str) -> Result<String, Com
         }
         child.wait_with_output().await
     };
-    let Ok(output) = timeout(COMMAND_MAX, work).await else { return Err(CommandError::Hangs { program }) };
+    let Ok(output) = timeout(most, work).await else { return Err(CommandError::Hangs { program, most }) };
     let output = output.map_err(not_run)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
@@ -61,6 +66,6 @@ pub(super) async fn run_detached(mut command: Command) -> Result<std::process::E
     let (mut child, _waited) = own_children::spawn(&mut command).map_err(not_run)?;
     match timeout(COMMAND_MAX, child.wait()).await {
         Ok(status) => status.map_err(not_run),
-        Err(_) => Err(CommandError::Hangs { program }),
+        Err(_) => Err(CommandError::Hangs { program, most: COMMAND_MAX }),
     }
 }

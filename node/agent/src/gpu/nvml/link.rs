@@ -1,7 +1,8 @@
 //! The agent's end of the helper process: starts it, asks it, hears its events, starts it again.
 //!
 //! What must stay true: an answer that nobody waits for any more is forgotten on both sides; the helper that dies takes only the requests that were under
-//! way, and is started again by itself; one that answers nobody, not even about the host, is ended; helpers that cannot be ended do not pile up.
+//! way, and is started again by itself; one that answers nobody, not even about the host, is ended; helpers that cannot be ended do not pile up; while
+//! somebody wants the helper away, none runs and whoever asks is told so at once.
 
 use super::wire::{About, Answer, Ask, CardId, Event, Fault, FromHelper, ToHelper, Versions};
 use crate::own_children::{self, Waited};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, RwLock, RwLockWriteGuard, broadcast, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -27,6 +28,8 @@ const AGAIN_MAX: Duration = Duration::from_secs(10);
 const STEADY: Duration = Duration::from_secs(60);
 /// A helper that has answered nobody for so long is asked about the host, and ended when it does not answer that either.
 const SILENT_MAX: Duration = Duration::from_secs(20);
+/// Between two tries to end a helper that is to be away.
+const AWAY_AGAIN: Duration = Duration::from_millis(100);
 /// For a helper to die of SIGKILL: one that does not is inside the kernel's driver.
 const DEATH_MAX: Duration = Duration::from_secs(2);
 /// Helpers that hang in the kernel and are still there; beyond this no other is started.
@@ -49,6 +52,8 @@ pub(super) enum AskError {
     Ended,
     #[error("too many requests wait for the GPU helper")]
     Busy,
+    #[error("a GPU of this host is being reset")]
+    Away,
     #[error("{0}")]
     Fault(Fault),
     #[error("the GPU helper has answered something else; use one version of Muster on this host")]
@@ -67,6 +72,8 @@ struct Shared {
     changed: Notify,
     /// Somebody asks for the first time.
     wanted: Notify,
+    /// Read by the helper that runs, written by whoever wants it away.
+    here: RwLock<()>,
     events: broadcast::Sender<(String, Event)>,
 }
 
@@ -79,6 +86,24 @@ struct Inner {
     /// Cards whose events are wanted, of whichever helper.
     watched: Vec<CardId>,
     silent_max: Option<Duration>,
+    /// Somebody wants the helper away.
+    is_away: bool,
+}
+
+/// The helper is away until this is dropped.
+pub(super) struct Away<'a> {
+    _here: RwLockWriteGuard<'a, ()>,
+    _wanted: WantedAway<'a>,
+}
+
+/// Somebody wants the helper away, and may give up before it is.
+struct WantedAway<'a>(&'a Shared);
+
+impl Drop for WantedAway<'_> {
+    fn drop(&mut self) {
+        self.0.inner.lock().is_away = false;
+        self.0.changed.notify_waiters();
+    }
 }
 
 struct Running {
@@ -156,6 +181,7 @@ impl Link {
             inner: Mutex::new(Inner::default()),
             changed: Notify::new(),
             wanted: Notify::new(),
+            here: RwLock::new(()),
             events: broadcast::channel(EVENTS_MAX).0,
         });
         drop(host.spawn(supervise(shared.clone(), command, stop.clone())));
@@ -179,6 +205,28 @@ impl Link {
         let mut inner = self.shared.inner.lock();
         inner.watched = cards;
         inner.ask_for_events();
+    }
+
+    /// Ends the helper, and keeps it away: it has every card open.
+    pub(super) async fn away(&self) -> Away<'_> {
+        let wanted = WantedAway(&self.shared);
+        let here = self.shared.here.write();
+        tokio::pin!(here);
+        loop {
+            {
+                let mut inner = self.shared.inner.lock();
+                inner.is_away = true;
+                // One that is just being started is ended when it is there.
+                if let Some(running) = &inner.running {
+                    running.end.cancel();
+                }
+            }
+            tokio::select! {
+                biased;
+                here = &mut here => return Away { _here: here, _wanted: wanted },
+                () = sleep(AWAY_AGAIN) => {}
+            }
+        }
     }
 
     /// Versions of the driver and of CUDA.
@@ -215,6 +263,9 @@ impl Link {
             changed.as_mut().enable();
             {
                 let inner = &mut *self.shared.inner.lock();
+                if inner.is_away {
+                    return Err(AskError::Away);
+                }
                 if let Some(running) = &mut inner.running {
                     // Two numbers: one for what is asked, one for a question about the host.
                     inner.next += 2;
@@ -309,12 +360,14 @@ async fn supervise(shared: Arc<Shared>, command: Vec<OsString>, stop: Cancellati
             let pids: Vec<u32> = stuck.iter().filter_map(|(child, _)| child.id()).collect();
             shared.down(Some(format!("earlier helpers {pids:?} hang inside the driver; reboot the node")));
         } else {
+            let here = shared.here.read().await;
             let left = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 left = serve(&shared, &command) => left,
             };
             stuck.extend(left);
+            drop(here);
         }
         if began.elapsed() >= STEADY {
             again = AGAIN_MIN;
@@ -366,7 +419,11 @@ async fn serve(shared: &Shared, command: &[OsString]) -> Option<(Child, Waited)>
         () = watching => "it is not watched",
     };
     shared.down(None);
-    tracing::error!(pid, why, "the GPU helper is started again");
+    if shared.inner.lock().is_away {
+        tracing::info!(pid, "the GPU helper has ended for the reset of a GPU");
+    } else {
+        tracing::error!(pid, why, "the GPU helper is started again");
+    }
     // It may have ended by itself.
     let _ = child.start_kill();
     if timeout(DEATH_MAX, child.wait()).await.is_ok() { None } else { Some((child, waited)) }

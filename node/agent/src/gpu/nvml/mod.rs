@@ -21,6 +21,7 @@ mod mps;
 mod node_links;
 pub mod recorder;
 pub mod recording;
+mod resets;
 mod slots;
 mod splits;
 mod state;

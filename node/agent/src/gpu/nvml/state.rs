@@ -21,10 +21,15 @@ impl Inner {
         let seen = self.seen(card).await?;
         let uuid = slot.facts.card.uuid.as_str();
         let mps = Mps::of(&self.config, uuid);
-        let withheld = unusable(&seen, |one| self.is_half_cut(uuid, one));
+        let known = CardState {
+            withheld: unusable(&seen, |one| self.is_half_cut(uuid, one)),
+            is_reset_pending: seen.mig.is_some_and(|mode| mode.current != mode.pending),
+            mode_needs_reset: seen.mig.is_some() && !seen.is_resetless,
+            ..whole(&slot)
+        };
         if seen.mig.is_some_and(|mode| mode.current) {
             let instances = seen.instances.iter().filter_map(whole_instance).collect();
-            return Ok(CardState { mode: SharingMode::Mig, instances, withheld, ..whole(&slot) });
+            return Ok(CardState { mode: SharingMode::Mig, instances, ..known });
         }
         if let Some(daemon) = mps.daemon() {
             let mps_pipe = Some(mps.pipe().display().to_string());
@@ -32,14 +37,14 @@ impl Inner {
             let limits = self.mps_limits.lock().get(&card).copied();
             let mps_limits = limits.filter(|(of, _)| *of == daemon).map(|(_, limits)| limits);
             let mps_user = mps.only_user();
-            return Ok(CardState { mode: SharingMode::Mps, mps_pipe, mps_limits, mps_user, withheld, ..whole(&slot) });
+            return Ok(CardState { mode: SharingMode::Mps, mps_pipe, mps_limits, mps_user, ..known });
         }
         if seen.is_exclusive && mps.was_begun() {
             // Its daemon was not started or has died; one task of several processes could not run so.
             self.change(card, Ask::SetExclusive(false), "setting the compute mode back").await?;
         }
         let mode = if self.time_slices.has(uuid) { SharingMode::TimeSlice } else { SharingMode::Whole };
-        Ok(CardState { mode, withheld, ..whole(&slot) })
+        Ok(CardState { mode, ..known })
     }
 
     pub(super) async fn seen(&self, card: u16) -> Result<wire::Seen, GpuError> {
@@ -61,6 +66,8 @@ fn whole(slot: &Slot) -> CardState {
         mps_limits: None,
         mps_user: None,
         withheld: None,
+        is_reset_pending: false,
+        mode_needs_reset: false,
     }
 }
 
@@ -77,7 +84,9 @@ fn unusable(seen: &Seen, is_own: impl Fn(&SeenInstance) -> bool) -> Option<Strin
         && current != pending
     {
         let word = if pending { "on" } else { "off" };
-        return Some(format!("MIG will be {word} after a reset of the GPU; drain the node and reset it"));
+        return Some(format!(
+            "MIG will be {word} after a reset of the GPU; drain the node: the agent resets the GPU when nobody uses the node"
+        ));
     }
     let foreign = seen.instances.iter().find(is_foreign)?;
     let (id, parts) = (foreign.id, foreign.compute_instances);

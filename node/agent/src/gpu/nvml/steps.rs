@@ -35,6 +35,11 @@ impl Inner {
                 }
                 Ok(())
             }
+            CardStep::NoteMig(on) => {
+                self.sweep_half_cut(card, &doing).await?;
+                self.change(card, Ask::NoteMig(on), &doing).await
+            }
+            CardStep::Reset => self.reset(card, &doing).await,
             CardStep::StartMps(start) => self.start_mps(card, start, &doing).await,
             CardStep::SetMpsLimits(limits) => self.set_mps_limits(card, limits, &doing).await,
             CardStep::StopMps => self.stop_mps(card, &doing).await,
@@ -75,7 +80,7 @@ impl Inner {
     }
 
     /// Refused when a process uses the card.
-    async fn nobody(&self, card: u16, step: CardStep) -> Result<(), GpuError> {
+    pub(super) async fn nobody(&self, card: u16, step: CardStep) -> Result<(), GpuError> {
         let pids: Vec<String> = self.processes(card).await?.iter().map(|one| one.pid.to_string()).collect();
         if pids.is_empty() {
             return Ok(());

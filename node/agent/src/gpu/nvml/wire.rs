@@ -46,6 +46,8 @@ pub(super) enum Ask {
     /// Tell of its events from now on.
     Watch,
     SetMig(bool),
+    /// Note the mode that the next reset brings.
+    NoteMig(bool),
     /// With so many equal compute instances.
     Create(MigPlacement, u8),
     Destroy(MigPlacement),
@@ -146,6 +148,8 @@ pub(super) struct Link {
 pub(super) struct Seen {
     /// Absent when the card has no MIG.
     pub(super) mig: Option<MigMode>,
+    /// The MIG mode changes without a reset.
+    pub(super) is_resetless: bool,
     pub(super) is_exclusive: bool,
     /// All GPU instances, whole or not.
     pub(super) instances: Vec<SeenInstance>,

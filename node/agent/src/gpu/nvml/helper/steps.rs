@@ -4,7 +4,7 @@
 //! - every step may be taken again, from whatever an earlier one has left behind when its process was killed;
 //! - a GPU instance without compute instance is nobody's: it is completed where it is wanted, and destroyed by the next step where not;
 //! - what a process uses, or another program has made, is never taken down: the step is refused and names it;
-//! - the MIG mode is changed only where that needs no reset, and a change that did not become active is taken back.
+//! - the MIG mode is changed only where that needs no reset, and a change that did not become active is taken back, unless a reset follows.
 
 use super::driver::{Called, Device, IN_USE};
 use super::holders;
@@ -14,7 +14,7 @@ use muster_model::mig::MigPlacement;
 use nvml_wrapper_sys::bindings::field_id::NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED;
 
 /// What an operator is told where only a reset helps.
-const NEEDS_RESET: &str = "a change of the MIG mode needs a reset of the GPU; drain the node and reset it (nvidia-smi -mig, then nvidia-smi --gpu-reset)";
+const NEEDS_RESET: &str = "a change of the MIG mode needs a reset of the GPU; drain the node: the agent resets the GPU when nobody uses the node";
 
 fn refused<T>(why: impl Into<String>) -> Called<T> {
     Err(Fault::Refused(why.into()))
@@ -27,7 +27,7 @@ pub(super) fn set_mig(device: Device, profiles: &[Profile], on: bool) -> Called<
         return Ok(());
     }
     if mode.current != on {
-        if device.field(NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED)? != Some(1) {
+        if !is_resetless(device)? {
             return refused(NEEDS_RESET);
         }
         if mode.current {
@@ -58,6 +58,33 @@ pub(super) fn set_mig(device: Device, profiles: &[Profile], on: bool) -> Called<
         0 => refused("the driver has noted the MIG mode and not changed it"),
         _ => refused(NEEDS_RESET),
     }
+}
+
+/// Whether the MIG mode changes without a reset.
+pub(super) fn is_resetless(device: Device) -> Called<bool> {
+    Ok(device.field(NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED)? == Some(1))
+}
+
+/// Notes the MIG mode that the next reset brings. A driver that changes it at once has done what was wanted.
+pub(super) fn note_mig(device: Device, profiles: &[Profile], on: bool) -> Called<()> {
+    let Some(mode) = device.mig_mode()? else { return refused("this GPU has no MIG") };
+    if mode.pending == on {
+        return Ok(());
+    }
+    if mode.current {
+        empty(device, profiles)?;
+    }
+    let users = holders::of_card(device, None)?;
+    if !users.is_empty() {
+        return refused(format!("the MIG mode changes only while nobody uses the GPU: {users}"));
+    }
+    let noted = device.set_mig_mode(on);
+    if device.mig_mode()?.is_some_and(|mode| mode.pending == on) {
+        return Ok(());
+    }
+    noted.and_then(|activation| {
+        refused(format!("the driver has not noted the MIG mode (activation status {activation})"))
+    })
 }
 
 /// Destroys what is half made; refuses where anything else stands.

@@ -113,6 +113,7 @@ impl Worker {
                 Ok(Answer::Done)
             }
             Ask::SetMig(on) => steps::set_mig(device, profiles, on).map(|()| Answer::Done),
+            Ask::NoteMig(on) => steps::note_mig(device, profiles, on).map(|()| Answer::Done),
             Ask::Create(place, count) => steps::create(device, profiles, place, count.into()).map(|()| Answer::Done),
             Ask::Destroy(place) => steps::destroy(device, profiles, place).map(|()| Answer::Done),
             Ask::SetExclusive(on) => {
@@ -174,5 +175,6 @@ fn state(device: Device, profiles: &[Profile]) -> Called<Seen> {
         }
         _ => Vec::new(),
     };
-    Ok(Seen { mig, is_exclusive: device.is_exclusive()?, instances })
+    let is_resetless = mig.is_some() && steps::is_resetless(device)?;
+    Ok(Seen { mig, is_resetless, is_exclusive: device.is_exclusive()?, instances })
 }
