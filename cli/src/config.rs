@@ -5,10 +5,10 @@
 use crate::client::Access;
 use crate::failure::Failure;
 use crate::output::Format;
+use crate::private_file;
 use crate::spec::yaml;
 use muster_runtime::pki::{Roots, X509};
 use serde::{Deserialize, Serialize};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where `muster dev` listens unless told otherwise.
@@ -85,10 +85,7 @@ impl Config {
         let Some(path) = named.or_else(|| usual_session().filter(|path| path.is_file())) else { return Ok(None) };
         let doing = || format!("reading the token file {}", path.display());
         let meta = std::fs::metadata(&path).map_err(|error| Failure::io(doing(), error))?;
-        if meta.permissions().mode() & 0o077 != 0 {
-            let problem = format!("{} can be read by others", path.display());
-            return Err(Failure::field("token-file", problem, "chmod 600 it"));
-        }
+        private_file::check(&path, &meta, "token-file")?;
         let text = std::fs::read_to_string(&path).map_err(|error| Failure::io(doing(), error))?;
         Ok(Some(text.trim().to_owned()))
     }

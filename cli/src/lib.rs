@@ -18,6 +18,7 @@ pub mod dev;
 pub mod event_file;
 pub mod failure;
 pub mod output;
+pub mod private_file;
 pub mod recovery;
 pub mod roles;
 pub mod session_file;

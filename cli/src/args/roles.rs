@@ -24,6 +24,14 @@ pub struct RoleCommon {
     /// Address of the pages /metrics and /healthz; port 0: any free port [default: no pages]
     #[arg(long, value_name = "HOST:PORT")]
     pub http: Option<String>,
+    /// File with a token of 16 characters or more, which requests for /metrics have to show; nobody else may read it. A replaced file is
+    /// taken over within 10 s [default: whoever reaches the address reads the metrics]
+    #[arg(long, value_name = "FILE", requires = "http")]
+    pub http_token_file: Option<PathBuf>,
+    /// PEM file with a private key and its chain of certificates, for /metrics and /healthz over TLS 1.3; nobody else may read it. A replaced
+    /// file is taken over within 10 s [default: clear text]
+    #[arg(long, value_name = "FILE", requires = "http")]
+    pub http_certificate: Option<PathBuf>,
     /// Folder with the key and certificate of this machine, as `muster ca` makes it: connections between machines are encrypted, and each
     /// side proves who it is. All of a cluster use one, or none [default: none, clear text]
     #[arg(long, value_name = "DIR")]

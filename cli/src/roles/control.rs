@@ -3,7 +3,8 @@
 use crate::args::roles::Control;
 use crate::failure::Failure;
 use crate::recovery;
-use crate::roles::{self, http, told_to_stop};
+use crate::roles::http::{self, HttpConfig};
+use crate::roles::{self, told_to_stop};
 use crate::spec::oidc;
 use anyhow::{Context, bail};
 use muster_control_server::consensus::AdminError;
@@ -47,10 +48,10 @@ pub fn run(args: &Control) -> Result<(), Failure> {
     }
     // Before anything runs: a wrong file is said at once.
     let login = args.oidc.as_deref().map(oidc::read).transpose()?;
-    roles::run(&args.common, || serve(args, login))
+    roles::run(&args.common, |pages| serve(args, login, pages))
 }
 
-async fn serve(args: &Control, login: Option<LoginConfig>) -> anyhow::Result<()> {
+async fn serve(args: &Control, login: Option<LoginConfig>, pages: HttpConfig) -> anyhow::Result<()> {
     descriptors()?;
     let round_trip = Duration::from_millis(args.wan_rtt);
     let identity = args.common.identity.as_deref();
@@ -73,7 +74,7 @@ async fn serve(args: &Control, login: Option<LoginConfig>) -> anyhow::Result<()>
     let watched = node.clone();
     let health =
         move || if watched.is_healthy() { Ok(()) } else { Err("this control node knows no leader".to_owned()) };
-    http::serve(args.common.http.as_deref(), Arc::new(health), None).await?;
+    http::serve(pages, Arc::new(health), None).await?;
     recovery::serve(&args.data, node.clone())?;
     // The first of the named voters asks the others; they wait to be asked.
     if args.bootstrap.iter().map(|(id, _)| *id).min() == Some(args.id) {

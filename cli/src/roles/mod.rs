@@ -18,6 +18,7 @@ mod timeline;
 use crate::args::roles::RoleCommon;
 use crate::commands::machine::join_as;
 use crate::failure::Failure;
+use crate::roles::http::HttpConfig;
 use muster_enrolment::is_enrolled;
 use muster_runtime::Host;
 use muster_runtime::pki::Role;
@@ -32,17 +33,19 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Threads of a role that mostly waits for the network: decisions are short, and many roles share a machine in development.
 const WORKERS: usize = 2;
 
-/// Sets the process up, runs `role` on a runtime, and ends.
+/// Sets the process up, runs `role` on a runtime, and ends. The role is given what its pages need.
 ///
 /// # Errors
-/// What the role failed with.
-pub fn run<F>(common: &RoleCommon, role: impl FnOnce() -> F) -> Result<(), Failure>
+/// What the role failed with; or a file that its options name cannot be used.
+pub fn run<F>(common: &RoleCommon, role: impl FnOnce(HttpConfig) -> F) -> Result<(), Failure>
 where
     F: Future<Output = anyhow::Result<()>>,
 {
     if let Some(parent) = common.parent {
         die_with(parent)?;
     }
+    // Before anything runs: a wrong file is said at once.
+    let pages = HttpConfig::new(common)?;
     telemetry::init(common.log_format);
     telemetry::log_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -52,7 +55,7 @@ where
         .map_err(|error| Failure::io("starting", error))?;
     let result = runtime.block_on(async {
         tokio::select! {
-            result = role() => result,
+            result = role(pages) => result,
             // Without the task the role would go on half dead; whoever supervises it starts it again.
             what = panicked() => Err(anyhow::anyhow!("internal error (a bug): a task panicked: {what}")),
         }

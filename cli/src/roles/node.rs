@@ -6,8 +6,8 @@ use crate::args::roles::{GpuHealth, GpuKind, GpuResets, MetricsTenants, Node as 
 use crate::commands::input;
 use crate::failure::Failure;
 use crate::roles::gpus::Cards;
-use crate::roles::http::Reach;
-use crate::roles::{self, gpus, http, isolation, told_to_stop};
+use crate::roles::http::{self, HttpConfig, Reach};
+use crate::roles::{self, gpus, isolation, told_to_stop};
 use crate::spec::node::{SimulatedNode, Tiling};
 use anyhow::{Context, bail};
 use muster_agent::exec::Executor;
@@ -46,7 +46,7 @@ pub fn run(args: &Args, endpoints: Vec<String>) -> Result<(), Failure> {
         None => base(args)?,
     };
     let hosts = hosts(args, &like)?;
-    roles::run(&args.common, || serve(args, hosts, endpoints))
+    roles::run(&args.common, |pages| serve(args, hosts, endpoints, pages))
 }
 
 /// What a host is like where the node file says nothing: one with real cards is this machine.
@@ -83,7 +83,12 @@ fn host_name() -> String {
     nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -> anyhow::Result<()> {
+async fn serve(
+    args: &Args,
+    hosts: Vec<SimulatedNode>,
+    endpoints: Vec<String>,
+    pages: HttpConfig,
+) -> anyhow::Result<()> {
     let boot_id = format!("{}.{}", boot_id()?, args.boot);
     let data = args.data().context("finding the data folder")?;
     std::fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
@@ -113,7 +118,7 @@ async fn serve(args: &Args, hosts: Vec<SimulatedNode>, endpoints: Vec<String>) -
         let with_tenants = reach == Reach::Loopback && names == MetricsTenants::Loopback;
         muster_agent::telemetry::page(telemetry.iter().map(AsRef::as_ref), with_tenants)
     };
-    http::serve(args.common.http.as_deref(), Arc::new(health), Some(Arc::new(page))).await?;
+    http::serve(pages, Arc::new(health), Some(Arc::new(page))).await?;
     tokio::select! {
         signal = told_to_stop() => {
             tracing::info!(signal = signal?, "agents are stopping; tasks continue under their shims");

@@ -2,7 +2,8 @@
 
 use crate::args::roles::Shard as Args;
 use crate::failure::Failure;
-use crate::roles::{self, http, told_to_stop};
+use crate::roles::http::{self, HttpConfig};
+use crate::roles::{self, told_to_stop};
 use muster_runtime::pki::Role;
 use muster_runtime::real;
 use muster_scheduler_server::{MovesConfig, Shard, ShardConfig};
@@ -14,10 +15,10 @@ use std::time::Duration;
 /// # Errors
 /// What it failed with.
 pub fn run(args: &Args, endpoints: Vec<String>) -> Result<(), Failure> {
-    roles::run(&args.common, || serve(args, endpoints))
+    roles::run(&args.common, |pages| serve(args, endpoints, pages))
 }
 
-async fn serve(args: &Args, endpoints: Vec<String>) -> anyhow::Result<()> {
+async fn serve(args: &Args, endpoints: Vec<String>, pages: HttpConfig) -> anyhow::Result<()> {
     let name = args.name.clone().unwrap_or_else(|| "shard".to_owned());
     // A shard keeps nothing: its folder is never made.
     let folder = std::env::temp_dir().join("muster-shard");
@@ -35,7 +36,7 @@ async fn serve(args: &Args, endpoints: Vec<String>) -> anyhow::Result<()> {
         Some(0) => Err("this shard has no snapshot of the state yet".to_owned()),
         Some(_) => Ok(()),
     };
-    http::serve(args.common.http.as_deref(), Arc::new(health), None).await?;
+    http::serve(pages, Arc::new(health), None).await?;
     let signal = told_to_stop().await?;
     tracing::info!(signal, "shard is stopping");
     let last = running(&shard).take();

@@ -1,4 +1,10 @@
-//! Every metric says what it means: the table is compared with the sources, and with what a role's page shows.
+//! Every metric says what it means: the table is compared with the sources, and with what a role's page shows. And who may read that page.
+
+#[path = "../support/pages.rs"]
+mod pages;
+mod protected;
+#[path = "../support/waiting.rs"]
+mod waiting;
 
 use metrics::{Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
