@@ -3,7 +3,7 @@
 //! The layer looks up the call's path, proves who makes it from what was sent with it, and leaves an [`Author`] with the request. Handlers read that with
 //! [`split`], and never look at metadata themselves. Calls of machines are made by whom the certificate of the connection names, other calls by whom the
 //! authorization header proves; control nodes pass calls of people on to each other. What must stay true: a path that is no method of this version is refused, and so is a credential that
-//! does not hold, whatever it asks for; secrets are compared by their hashes, in constant time.
+//! does not hold, whatever it asks for; a node that is behind refuses no credential that it has not heard of; secrets are compared by their hashes, in constant time.
 
 use super::rates::Callers;
 use super::{credential_text, refusal};
@@ -30,6 +30,22 @@ use tower::{Layer, Service};
 const OPEN: [&str; 2] = ["/grpc.health.", "/grpc.reflection."];
 /// Characters of an address range.
 const BITS_MAX: u32 = 128;
+
+/// What whoever shows a session or token is told that this node has not heard of.
+const NOT_YET: &str = "this control node has not heard of the session or token: it is behind, or the token is of another cluster; ask another control node";
+
+/// Why a caller is not known.
+enum NotKnown {
+    Denied(Denied),
+    /// The session or token may be newer than what this node has applied.
+    NotYet,
+}
+
+impl From<Denied> for NotKnown {
+    fn from(denied: Denied) -> Self {
+        NotKnown::Denied(denied)
+    }
+}
 
 /// Puts services behind the check.
 #[derive(Clone)]
@@ -94,7 +110,12 @@ where
                 request.extensions_mut().insert(author);
                 Either::Left(self.inner.call(request))
             }
-            Err(denied) => {
+            Err(NotKnown::NotYet) => {
+                let author = Author { from, ..Author::default() };
+                self.denials.note(&author, rpc.name(), format!("not answered: {NOT_YET}"));
+                Either::Right(ready(Ok(refusal::unavailable(NOT_YET).into_http())))
+            }
+            Err(NotKnown::Denied(denied)) => {
                 // A machine has proved who it is, whatever it may not.
                 let machine = machine.filter(|_| is_of_machines(rpc));
                 let principal = machine.map(|machine| principal_of(machine.name.role())).unwrap_or_default();
@@ -155,7 +176,7 @@ fn author(
     machine: Option<&PeerIdentity>,
     from: &str,
     headers: &http::HeaderMap,
-) -> Result<Author, Denied> {
+) -> Result<Author, NotKnown> {
     let itself = |machine: &PeerIdentity| Author {
         principal: principal_of(machine.name.role()),
         from: from.to_owned(),
@@ -172,11 +193,8 @@ fn author(
             && !consensus.is_member(id)
         {
             let (who, rpc) = (author.principal.to_string(), rpc.name().to_owned());
-            return Err(Denied::Forbidden {
-                who,
-                rpc,
-                needs: "a control node that is a member of the cluster".to_owned(),
-            });
+            let needs = "a control node that is a member of the cluster".to_owned();
+            return Err(NotKnown::Denied(Denied::Forbidden { who, rpc, needs }));
         }
         return Ok(author);
     }
@@ -188,7 +206,7 @@ fn author(
         return Ok(machine.map_or_else(nobody, itself));
     };
     if sent.next().is_some() {
-        return Err(unauthenticated("two authorization headers were sent; send one"));
+        return Err(unauthenticated("two authorization headers were sent; send one").into());
     }
     let text = value.to_str().ok().and_then(|value| value.strip_prefix("Bearer "));
     let text = text.ok_or_else(|| unauthenticated("the authorization header is not `Bearer TOKEN`"))?;
@@ -196,7 +214,12 @@ fn author(
         .ok_or_else(|| unauthenticated("that is no session or token of muster: it was cut, or belongs elsewhere"))?;
     let hash: [u8; 32] = Sha256::digest(secret).into();
     let now_ms = consensus.now_ms();
-    let principal = consensus.read(|state, _| prove(state, now_ms, id, &hash, from))?;
+    let is_behind = !consensus.is_leader();
+    let principal = consensus.read(|state, _| match prove(state, now_ms, id, &hash, from) {
+        // It was made after all that this node has applied.
+        Err(_) if is_behind && id > state.meta.next_credential => Err(NotKnown::NotYet),
+        proved => proved.map_err(NotKnown::from),
+    })?;
     Ok(Author { principal, credential: Some(id), from: from.to_owned(), request_sha256: None })
 }
 

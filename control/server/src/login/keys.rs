@@ -61,13 +61,15 @@ impl Keys {
         }
     }
 
-    /// Those of now, for a token whose key is not among the known ones.
+    /// Those of now, for a token whose key is not among the known ones; and whether the provider was asked for them just now.
     ///
     /// # Errors
     /// [`Refused::Provider`].
-    pub(super) async fn newer(&self, now_ms: u64) -> Result<Arc<JwkSet>, Refused> {
+    pub(super) async fn newer(&self, now_ms: u64) -> Result<(Arc<JwkSet>, bool), Refused> {
         let mut known = self.known.lock().await;
-        self.look(&mut known, now_ms).await
+        let keys = self.look(&mut known, now_ms).await?;
+        let is_new = known.keys.as_ref().is_some_and(|(_, read_ms)| *read_ms == now_ms);
+        Ok((keys, is_new))
     }
 
     async fn look(&self, known: &mut Known, now_ms: u64) -> Result<Arc<JwkSet>, Refused> {
@@ -178,10 +180,10 @@ mod tests {
         keys.known(0).await.expect("read");
         for at_ms in [1, 1_000, 59_999] {
             keys.known(at_ms).await.expect("known");
-            keys.newer(at_ms).await.expect("known");
+            assert!(!keys.newer(at_ms).await.expect("known").1, "not asked again");
         }
         assert_eq!(asked.load(Ordering::Relaxed), 1);
-        keys.newer(60_000).await.expect("read");
+        assert!(keys.newer(60_000).await.expect("read").1);
         assert_eq!(asked.load(Ordering::Relaxed), 2);
         away.store(true, Ordering::Relaxed);
         keys.known(60_000 + USABLE_MS - 1).await.expect("those of the last day");

@@ -86,8 +86,11 @@ impl Login {
         match verify(&self.config, &keys, token, nonce, now_ms) {
             // The provider may have new keys.
             Err(Refused::UnknownKey { .. }) => {
-                let keys = self.keys.newer(self.since_boot_ms()).await?;
-                verify(&self.config, &keys, token, nonce, now_ms)
+                let (keys, is_new) = self.keys.newer(self.since_boot_ms()).await?;
+                verify(&self.config, &keys, token, nonce, now_ms).map_err(|refused| match refused {
+                    Refused::UnknownKey { kid } if !is_new => Refused::MaybeNewKey { kid },
+                    other => other,
+                })
             }
             judged => judged,
         }

@@ -43,10 +43,16 @@ pub(crate) enum Refused {
         why: String,
     },
     /// It has no key of that name.
-    #[error(
-        "the ID token is signed with a key that the identity provider did not publish when it was asked last ({kid}); if its keys are new, log in again in a minute"
-    )]
+    #[error("the ID token is signed with a key that the identity provider does not publish ({kid}); log in again")]
     UnknownKey {
+        /// Its name.
+        kid: String,
+    },
+    /// It had no key of that name when it was asked last, and is not asked again yet.
+    #[error(
+        "the ID token is signed with a key that the identity provider did not publish when it was asked last ({kid}); it is asked once a minute: log in again in a minute"
+    )]
+    MaybeNewKey {
         /// Its name.
         kid: String,
     },

@@ -81,7 +81,7 @@ impl v1::auth_server::Auth for AuthService {
         let (done, revision) = self.0.decide(&author, command).await?;
         let id = number(done)?;
         let token = credential_text::text(CredentialKind::Token, id, &secret);
-        let expires_ms = self.0.consensus.now_ms().saturating_add(ttl_ms);
+        let expires_ms = self.0.ends_ms(id, ttl_ms);
         tracing::info!(service, id, %revision, "token made");
         Ok(Response::new(v1::CreateTokenReply { id, token, expires_ms, revision: revision.0 }))
     }

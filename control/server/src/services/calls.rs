@@ -10,6 +10,7 @@ use crate::consensus::{ProposeError, Proposed};
 use muster_control_core::authz::{About, Allowed, Ask, Asks, Denied, authorize, authorize_all};
 use muster_control_core::{Command, Done, Reject, State};
 use muster_model::identity::Author;
+use muster_model::object::Number;
 use muster_model::{Revision, Rpc};
 use muster_proto::v1::Consistency;
 use tonic::Status;
@@ -95,6 +96,13 @@ impl App {
             (Err(Reject::Denied(denied)), Some(rpc)) => Err(self.refuse(author, rpc, &denied)),
             (Err(reject), _) => Err(refusal::reject(&reject)),
         }
+    }
+
+    /// When a session or token that was made just now for so long ends. Its entry counts; where this node has not applied it yet, its own time does.
+    pub(crate) fn ends_ms(&self, credential: u64, ttl_ms: u64) -> u64 {
+        let made =
+            self.consensus.read(|state, _| state.credentials.get(&Number(credential)).map(|made| made.expires_ms));
+        made.unwrap_or_else(|| self.consensus.now_ms().saturating_add(ttl_ms))
     }
 
     /// The same, with the answer as it is.

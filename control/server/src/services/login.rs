@@ -37,14 +37,14 @@ pub(super) async fn login(app: &App, author: &Author, request: v1::LoginRequest)
     app.may_try(author)?;
     let v1::LoginRequest { id_token, nonce } = request;
     let proved = login.prove(&id_token, &nonce, app.consensus.now_ms()).await;
-    // That the provider is away is nobody's fault.
-    if !matches!(proved, Err(Refused::Provider { .. })) {
+    // That the provider is away, or has new keys, is nobody's fault.
+    if !matches!(proved, Err(Refused::Provider { .. } | Refused::MaybeNewKey { .. })) {
         app.tried(author, proved.is_err());
     }
     let proved = proved.map_err(|error| {
         app.denials.note(author, Rpc::AuthLogin.name(), format!("denied: {error}"));
         match &error {
-            Refused::Provider { .. } => refusal::unavailable(error.to_string()),
+            Refused::Provider { .. } | Refused::MaybeNewKey { .. } => refusal::unavailable(error.to_string()),
             Refused::UnknownKey { .. } | Refused::Token(_) => Status::unauthenticated(error.to_string()),
         }
     })?;
@@ -70,7 +70,7 @@ pub(super) async fn login(app: &App, author: &Author, request: v1::LoginRequest)
         token: credential_text::text(CredentialKind::Session, id, &secret),
         principal: principal.to_string(),
         groups: proved.groups,
-        expires_ms: app.consensus.now_ms().saturating_add(ttl_ms),
+        expires_ms: app.ends_ms(id, ttl_ms),
         revision: revision.0,
     })
 }

@@ -75,3 +75,20 @@ async fn everything_works_through_a_follower_and_across_a_failover() {
     let node = b.fleet().list_nodes(v1::ListNodesRequest::default()).await.expect("nodes").into_inner().nodes.remove(0);
     assert_eq!(node.node.expect("a node").health(), v1::NodeHealth::Ready);
 }
+
+/// A session that a follower has not heard of may be newer than what it has applied; the leader knows that there is none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_refuses_no_session_that_it_has_not_heard_of() {
+    let controls = Control::three(LeaseConfig::default()).await;
+    let leader = leader(&controls).await;
+    let body = format!("ms1_1000_{}", "0".repeat(64));
+    let text = format!("Bearer {body}_{:08x}", crc32fast::hash(body.as_bytes()));
+    for (index, control) in controls.iter().enumerate() {
+        let mut request = tonic::Request::new(v1::WhoAmIRequest {});
+        request.metadata_mut().insert("authorization", text.parse().expect("ASCII"));
+        let mut auth = v1::auth_client::AuthClient::new(control.channel());
+        let status = auth.who_am_i(request).await.expect_err("there is no such session");
+        let expected = if index == leader { tonic::Code::Unauthenticated } else { tonic::Code::Unavailable };
+        assert_eq!(status.code(), expected, "{status:?}");
+    }
+}
