@@ -95,17 +95,16 @@ impl Config {
     /// # Errors
     /// When a file cannot be read, others can read the token, or the roots are none.
     pub fn access(&self) -> Result<Access, Failure> {
-        let token = self.token()?;
-        let Some(path) = from_environment(ROOTS_FILE).or_else(|| self.roots_file.clone()) else {
-            return Ok(Access { token, roots: None });
-        };
-        let doing = || format!("reading the roots file {}", path.display());
-        let text = std::fs::read(&path).map_err(|error| Failure::io(doing(), error))?;
-        let roots = Roots::from_pem(&X509, &text).map_err(|error| {
-            let problem = format!("{}: {error}", path.display());
-            Failure::field("roots-file", problem, "give the roots.pem that `muster ca init` has made")
-        })?;
-        Ok(Access { token, roots: Some(roots) })
+        Ok(Access { token: self.token()?, roots: self.roots()? })
+    }
+
+    /// The roots from `MUSTER_ROOTS_FILE` or the file that the configuration names.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has no roots.
+    pub fn roots(&self) -> Result<Option<Roots>, Failure> {
+        let path = from_environment(ROOTS_FILE).or_else(|| self.roots_file.clone());
+        path.map(|path| read_roots("roots-file", &path)).transpose()
     }
 
     /// From the file's text.
@@ -119,6 +118,19 @@ impl Config {
         }
         Ok(documents.pop().unwrap_or_default())
     }
+}
+
+/// The roots in a file that `field` names.
+///
+/// # Errors
+/// When it cannot be read, or has no roots.
+pub fn read_roots(field: &str, path: &Path) -> Result<Roots, Failure> {
+    let doing = || format!("reading the roots file {}", path.display());
+    let text = std::fs::read(path).map_err(|error| Failure::io(doing(), error))?;
+    Roots::from_pem(&X509, &text).map_err(|error| {
+        let problem = format!("{}: {error}", path.display());
+        Failure::field(field, problem, "give the roots.pem that `muster ca init` has made")
+    })
 }
 
 fn usual_path() -> Option<PathBuf> {

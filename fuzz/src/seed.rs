@@ -5,7 +5,7 @@
 use crate::targets::images::archive_of;
 use crate::targets::stored::{object_bytes, parted, sealed};
 use muster_agent::task_folder::record::LaunchRecord;
-use muster_cli::audit_export::{Outgoing, json_lines};
+use muster_cli::audit_export::{Head, Outgoing, SignedHead, json_lines};
 use muster_control_core::{Command, audit_link};
 use muster_control_server::consensus::fuzzing::FORM;
 use muster_control_server::fuzzing::{Credential, backup_parts, credential_texts, page_token};
@@ -23,7 +23,9 @@ use muster_model::{
 use muster_node_core::Meter;
 use muster_proto::convert::{object_to_wire, report_to_wire};
 use muster_proto::v1;
-use muster_runtime::pki::{MachineName, Role, Roots, Scheme, Subject, X509, new_root, sign_issuer, sign_machine};
+use muster_runtime::pki::{
+    Certificate, MachineName, Role, Roots, Scheme, Signed, Subject, X509, new_root, sign_issuer, sign_machine,
+};
 use prost::Message;
 use serde::Serialize;
 use std::fs;
@@ -344,12 +346,22 @@ fn exports(corpus: &Corpus<'_>) -> Result<()> {
         json_lines(&records.iter().filter_map(|record| Outgoing::new(record).ok()).collect::<Vec<_>>())
     };
     corpus.put("audit-file", "three", lines(&records).as_bytes())?;
+    corpus.put("audit-file", "signed", format!("{}{}", lines(&records), signed_line(&records[2])).as_bytes())?;
     corpus.put(
         "audit-file",
         "last-number",
         lines(&[record(u64::MAX - 1, &[0; 32]), record(u64::MAX, &[0; 32])]).as_bytes(),
     )?;
     corpus.put("audit-file", "torn", &lines(&records).as_bytes()[..700])
+}
+
+/// The line of a signed head behind a record; its signature and certificates are not looked into.
+fn signed_line(record: &AuditRecord) -> String {
+    let chain = [2_u8, 3].iter().filter_map(|byte| Certificate::from_bytes(vec![*byte; 8]).ok()).collect();
+    let signed = Signed { signature: vec![1; 8], chain };
+    let head = Head { number: record.number, hash: record.hash };
+    let line = SignedHead { head, at_ms: record.at_ms, signed }.outgoing();
+    json_lines(&line.into_iter().collect::<Vec<_>>())
 }
 
 fn tokens(corpus: &Corpus<'_>) -> Result<()> {

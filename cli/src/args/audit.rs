@@ -10,6 +10,9 @@ Each record is one line of JSON with its number, time, principal, call, target a
 come in order and at least once. Each is checked against the one before it, and the first against
 what was exported before. It needs the role auditor or operator.
 
+Where the cluster has certificates, the control node that answers signs the newest record: a line
+signed_head after it, at the end, and with --follow at most once a minute.
+
   file:PATH         JSON lines at the end of the file, which itself says what was exported
   syslog:HOST:PORT  RFC 5424 over TCP, not encrypted: for a receiver on this machine
   https://HOST/...  a POST of JSON lines; an answer of 2xx says that they have arrived
@@ -50,4 +53,7 @@ pub struct Verify {
     /// Check also that the cluster has the last record of the file
     #[arg(long, requires = "file")]
     pub against_cluster: bool,
+    /// Check that control nodes under the roots of this PEM file have signed the heads in the file; it must have one [default: check them by MUSTER_ROOTS_FILE or roots-file of the configuration]
+    #[arg(long, value_name = "FILE", requires = "file")]
+    pub roots: Option<PathBuf>,
 }

@@ -1,11 +1,11 @@
 //! An export to a file of JSON lines, and such files read back.
 //!
-//! What must stay true: the file itself says how far the export has come, by its last whole line; what a crash left behind that is cut off; a batch is on
-//! the disk before the next one is asked for; one process writes a file at a time.
+//! What must stay true: the file itself says how far the export has come, by its last whole line, a record or a signed head; what a crash left behind that
+//! is cut off; a batch is on the disk before the next one is asked for; one process writes a file at a time.
 
 use super::line::{BadLine, LINE_BYTES_MAX};
 use super::position::sync_folder;
-use super::{Head, Line, Outgoing, json_lines};
+use super::{Head, Line, Outgoing, SignedHead, json_lines};
 use crate::failure::Failure;
 use muster_model::AuditRecord;
 use std::fs::File;
@@ -21,6 +21,8 @@ pub struct AuditFile {
     file: File,
     path: PathBuf,
     length: u64,
+    /// The last line is a signed head.
+    ends_signed: bool,
 }
 
 impl AuditFile {
@@ -42,12 +44,18 @@ impl AuditFile {
             file.set_len(length).map_err(io)?;
         }
         file.sync_all().and_then(|()| sync_folder(path)).map_err(io)?;
-        let last = last.map(|line| Line::parse(&line)).transpose().map_err(|bad| {
+        let ends_signed = last.as_ref().is_some_and(|line| SignedHead::is_in(line));
+        let last = last.map(|line| head_of(&line)).transpose().map_err(|bad| {
             let problem = format!("the last line of {} is no record of the audit: {bad}", path.display());
             Failure::Refused(format!("{problem}; look at it with `muster audit verify --file`, or name another file"))
         })?;
-        let last = last.map(|record| Head { number: record.number, hash: record.hash });
-        Ok((AuditFile { file, path: path.to_owned(), length }, last, torn))
+        Ok((AuditFile { file, path: path.to_owned(), length, ends_signed }, last, torn))
+    }
+
+    /// Whether the last record in it was signed when it was opened.
+    #[must_use]
+    pub fn ends_signed(&self) -> bool {
+        self.ends_signed
     }
 
     /// Appends records; they are on the disk when it returns.
@@ -68,6 +76,14 @@ impl AuditFile {
     }
 }
 
+/// The last record up to a line: that of a signed head is the one before it.
+fn head_of(line: &[u8]) -> Result<Head, BadLine> {
+    if SignedHead::is_in(line) {
+        return SignedHead::parse(line).map(|signed| signed.head);
+    }
+    Line::parse(line).map(|record| Head { number: record.number, hash: record.hash })
+}
+
 /// Where the last whole line ends, and its text without the end.
 fn last_line(file: &mut File) -> std::io::Result<(u64, Option<Vec<u8>>)> {
     // Two lines: one that is whole, and one that may not be.
@@ -86,7 +102,7 @@ fn last_line(file: &mut File) -> std::io::Result<(u64, Option<Vec<u8>>)> {
     Ok((from + end as u64 + 1, Some(tail[start..end].to_vec())))
 }
 
-/// Reads the records of a file one after another.
+/// Reads the records and signed heads of a file one after another.
 pub struct Records {
     reader: BufReader<File>,
     line: u64,
@@ -96,7 +112,9 @@ pub struct Records {
 pub enum Next {
     /// A record.
     Record(Box<AuditRecord>),
-    /// A line that is none.
+    /// What a control node has signed about the record before it.
+    Signed(Box<SignedHead>),
+    /// A line that is none of both.
     Bad(BadLine),
     /// The file ends within a line, as after a crash.
     Torn,
@@ -130,6 +148,10 @@ impl Records {
         self.line += 1;
         Ok(match line.pop() {
             None => Next::End,
+            Some(b'\n') if SignedHead::is_in(&line) => match SignedHead::parse(&line) {
+                Ok(signed) => Next::Signed(Box::new(signed)),
+                Err(bad) => Next::Bad(bad),
+            },
             Some(b'\n') => match Line::parse(&line) {
                 Ok(record) => Next::Record(Box::new(record)),
                 Err(bad) => Next::Bad(bad),
@@ -144,6 +166,7 @@ impl Records {
 mod tests {
     use super::super::chain::example;
     use super::*;
+    use muster_runtime::pki::Signed;
 
     fn outgoing(count: u64) -> Vec<Outgoing> {
         example(count).iter().map(|record| Outgoing::new(record).expect("a line")).collect()
@@ -174,6 +197,34 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).expect("a file"), whole);
         }
         assert_eq!(numbers(&path), [1, 2, 3]);
+    }
+
+    #[test]
+    fn an_export_goes_on_after_the_record_of_a_signed_head() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.jsonl");
+        let all = outgoing(3);
+        let signed = Signed { signature: vec![7; 70], chain: Vec::new() };
+        let signed = SignedHead { head: all[1].head, at_ms: 1_700_000_000_000, signed };
+        let lines = [all[0].clone(), all[1].clone(), signed.outgoing().expect("a line")];
+        std::fs::write(&path, json_lines(&lines)).expect("a file");
+        let (mut file, last, torn) = AuditFile::open(&path).expect("it goes on");
+        assert_eq!((last, torn, file.ends_signed()), (Some(all[1].head), 0, true));
+        file.append(&all[2..]).expect("appended");
+        drop(file);
+        let (file, last, _) = AuditFile::open(&path).expect("it goes on");
+        assert_eq!((last, file.ends_signed()), (Some(all[2].head), false));
+        drop(file);
+        let mut records = Records::open(&path).expect("a file");
+        assert!(matches!(records.read().expect("read"), Next::Record(_)));
+        assert!(matches!(records.read().expect("read"), Next::Record(_)));
+        assert!(matches!(records.read().expect("read"), Next::Signed(read) if *read == signed));
+        assert!(matches!(records.read().expect("read"), Next::Record(_)));
+        assert!(matches!(records.read().expect("read"), Next::End));
+        std::fs::write(&path, "{\"signed_head\":{\"number\":1}}\n").expect("a file");
+        let bad = Records::open(&path).expect("a file").read().expect("read");
+        assert!(matches!(&bad, Next::Bad(bad) if bad.to_string().contains("no signed head")));
+        AuditFile::open(&path).expect_err("it is no export");
     }
 
     #[test]

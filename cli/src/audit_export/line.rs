@@ -37,13 +37,16 @@ pub struct Line {
     pub hash: String,
 }
 
-/// Why a line is no record.
+/// Why a line is no record and no signed head.
 #[derive(Debug, thiserror::Error)]
 pub enum BadLine {
     /// It is not JSON, or has not these fields.
     #[error("it is no record: {0}")]
     Json(#[from] serde_json::Error),
-    /// A field has a value that no record has.
+    /// It begins as a signed head does, and is none.
+    #[error("it is no signed head: {0}")]
+    SignedHead(#[source] serde_json::Error),
+    /// A field has a value that no record and no signed head has.
     #[error("its {0} is not as an export writes it")]
     Field(&'static str),
 }
@@ -62,7 +65,7 @@ impl Line {
             from: from.clone(),
             rpc: rpc.clone(),
             target: target.clone(),
-            request_sha256: request_sha256.as_ref().map(hex),
+            request_sha256: request_sha256.as_ref().map(|digest| hex(digest)),
             hash: hex(hash),
         })
     }
@@ -74,8 +77,7 @@ impl Line {
     pub fn parse(text: &[u8]) -> Result<AuditRecord, BadLine> {
         let Line { number, time: written, principal: name, credential, from, rpc, target, request_sha256, hash } =
             serde_json::from_slice(text)?;
-        let at_ms = written.parse::<Timestamp>().ok().and_then(|at| u64::try_from(at.as_millisecond()).ok());
-        let at_ms = at_ms.filter(|at_ms| time(*at_ms).as_ref() == Some(&written)).ok_or(BadLine::Field("time"))?;
+        let at_ms = at_ms(&written).ok_or(BadLine::Field("time"))?;
         let principal = name.parse::<Principal>().ok().filter(|read| read.to_string() == name);
         let principal = principal.ok_or(BadLine::Field("principal"))?;
         let digest = request_sha256.map(|text| unhex(&text).ok_or(BadLine::Field("request_sha256"))).transpose()?;
@@ -93,32 +95,43 @@ impl Outgoing {
     pub fn new(record: &AuditRecord) -> Result<Self, String> {
         let line = Line::of(record).ok_or_else(|| format!("record {} has no valid time", record.number))?;
         let json = serde_json::to_string(&line).map_err(|error| format!("record {}: {error}", record.number))?;
-        Ok(Outgoing { head: Head { number: record.number, hash: record.hash }, time: line.time, json })
+        let head = Head { number: record.number, hash: record.hash };
+        Ok(Outgoing { head, time: line.time, json, is_record: true })
     }
 }
 
-fn time(at_ms: u64) -> Option<String> {
+/// As RFC 3339 writes it, in UTC, with milliseconds.
+pub(super) fn time(at_ms: u64) -> Option<String> {
     let at = Timestamp::from_millisecond(i64::try_from(at_ms).ok()?).ok()?;
     Some(format!("{at:.3}"))
 }
 
-/// Hexadecimal digits of a hash.
+/// The milliseconds of a time, if it is as [`time`] writes it.
+pub(super) fn at_ms(written: &str) -> Option<u64> {
+    let at = written.parse::<Timestamp>().ok()?;
+    let at_ms = u64::try_from(at.as_millisecond()).ok()?;
+    (time(at_ms)? == written).then_some(at_ms)
+}
+
+/// Hexadecimal digits of bytes.
 #[must_use]
-pub fn hex(bytes: &[u8; 32]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A hash from its hexadecimal digits, as [`hex`] writes them.
 #[must_use]
 pub fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+    unhex_up_to(text, 32)?.try_into().ok()
+}
+
+/// At most so many bytes from their hexadecimal digits, as [`hex`] writes them.
+pub(super) fn unhex_up_to(text: &str, bytes_max: usize) -> Option<Vec<u8>> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if text.len() > 2 * bytes_max || !text.len().is_multiple_of(2) || !text.bytes().all(is_digit) {
         return None;
     }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(bytes)
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
 
 #[cfg(test)]

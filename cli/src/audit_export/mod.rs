@@ -1,7 +1,7 @@
 //! Copies of the audit outside of the cluster: what is sent, to where, and up to which record.
 //!
 //! What must stay true: records leave in their order and without a gap, at least once; each has been checked against the one before it; how far an export
-//! has come is kept only after the destination has the records.
+//! has come is kept only after the destination has the records; a head that a control node has signed comes after the record that it is about.
 
 pub mod chain;
 pub mod destination;
@@ -10,14 +10,16 @@ pub mod line;
 pub mod position;
 pub mod post;
 pub mod progress;
+pub mod signed;
 pub mod syslog;
 
 pub use chain::Head;
 pub use line::Line;
+pub use signed::SignedHead;
 
 use crate::failure::Failure;
 
-/// Records that are sent at once.
+/// Records and signed heads that are sent at once.
 const BATCH_RECORDS_MAX: usize = 500;
 /// Bytes that are sent at once, but for the record that passes them: what receivers of JSON lines usually take is a megabyte.
 const BATCH_BYTES_MAX: usize = 256 << 10;
@@ -31,15 +33,17 @@ pub enum NotTaken {
     ForGood(Failure),
 }
 
-/// A record that is ready to be sent.
+/// A record or a signed head that is ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Its number and hash.
+    /// The number and hash of the record, or of the one that was signed.
     pub head: Head,
-    /// The time of the record, as RFC 3339 writes it.
+    /// The time of the record or the signature, as RFC 3339 writes it.
     pub time: String,
     /// One line of JSON, without its end.
     pub json: String,
+    /// Not a signed head.
+    pub is_record: bool,
 }
 
 /// Records in parts that are sent at once.
@@ -74,7 +78,8 @@ mod tests {
     use super::*;
 
     fn outgoing(number: u64, length: usize) -> Outgoing {
-        Outgoing { head: Head { number, hash: [0; 32] }, time: String::new(), json: "x".repeat(length) }
+        let head = Head { number, hash: [0; 32] };
+        Outgoing { head, time: String::new(), json: "x".repeat(length), is_record: true }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Copies of the audit outside of the cluster: to a file, to syslog and to a web server, each of which fails in the middle.
 
-use crate::common::{Dev, signal};
+use crate::common::{Dev, Said, alone, signal};
 use crate::waiting::wait_for;
-use muster_cli::audit_export::{Line, Outgoing};
+use muster_cli::audit_export::{Line, Outgoing, SignedHead};
 use muster_control_core::audit_link;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
@@ -14,9 +14,15 @@ use std::sync::{Arc, Mutex};
 /// What a receiver has taken.
 type Taken = Arc<Mutex<Vec<String>>>;
 
-/// The numbers of JSON lines.
+/// JSON lines without the signed heads.
+fn without_heads<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    lines.into_iter().filter(|line| !SignedHead::is_in(line.as_bytes())).collect()
+}
+
+/// The numbers of the records among JSON lines.
 fn numbers<'a>(lines: impl IntoIterator<Item = &'a str>) -> Vec<u64> {
-    lines.into_iter().map(|line| Line::parse(line.as_bytes()).expect("a record").number).collect()
+    let records = without_heads(lines);
+    records.iter().map(|line| Line::parse(line.as_bytes()).expect("a record").number).collect()
 }
 
 /// That these are all numbers from `first` on, in order, some of them perhaps again; the last.
@@ -49,6 +55,7 @@ fn every_record_leaves_the_cluster_whatever_breaks_in_the_middle() {
         some_change(&dev, &format!("user-{number}"));
     }
     to_a_file(&dev);
+    heads_are_signed(&dev);
     forged_files_are_found(&dev);
     to_syslog(&dev);
     to_a_web_server(&dev);
@@ -62,13 +69,15 @@ fn to_a_file(dev: &Dev) {
     dev.ok(&["audit", "export", "--to", &to]);
     let whole = read(&path);
     let count = check_no_gap(&numbers(whole.lines()), 1);
-    assert!(count >= 12 && count as usize == whole.lines().count(), "{whole}");
+    assert!(count >= 12 && count as usize + 1 == whole.lines().count(), "one head is signed: {whole}");
     assert!(whole.contains("Auth.Grant") && whole.contains("user:user-11"), "{whole}");
     dev.ok(&["audit", "verify", "--file", &path, "--against-cluster"]);
 
     // A crash in the middle of a line.
-    let cut = whole.len() - whole.lines().last().expect("one").len() / 2;
-    std::fs::write(&path, &whole[..cut]).expect("a file");
+    let records = without_heads(whole.lines());
+    let cut = &records[records.len() - 1][..100];
+    std::fs::write(&path, format!("{}\n{cut}", records[..records.len() - 1].join("\n"))).expect("a file");
+    let whole = format!("{}\n", records.join("\n"));
     let said = dev.run(&["audit", "verify", "--file", &path]);
     assert!(said.code == 0 && said.err.contains(&format!("line {count}: the line is not whole")), "{}", said.err);
     let said = dev.run(&["audit", "export", "--to", &to]);
@@ -80,6 +89,10 @@ fn to_a_file(dev: &Dev) {
     assert!(longer.starts_with(&whole) && longer.contains("user:another"), "{longer}");
     let said = dev.ok(&["audit", "verify", "--file", &path, "--against-cluster"]);
     assert!(said.contains("is the cluster's"), "{said}");
+    // What has been signed is not signed again.
+    dev.ok(&["audit", "export", "--to", &to]);
+    let again = read(&path);
+    assert!(again == longer || numbers(again.lines()).len() > numbers(longer.lines()).len(), "{again}");
 
     // From the middle on, checked against the record before it.
     let later = dev.path("later.jsonl").display().to_string();
@@ -95,6 +108,51 @@ fn to_a_file(dev: &Dev) {
         2,
         &["from: is 5000", "gaps"],
     );
+}
+
+fn heads_are_signed(dev: &Dev) {
+    let path = dev.path("audit.jsonl").display().to_string();
+    let roots = dev.path("dev/identities/ca/roots.pem").display().to_string();
+    let later = dev.path("later.jsonl").display().to_string();
+    // The configuration of the cluster names its roots.
+    for args in [&[&*path][..], &[&*path, "--roots", &*roots], &[&*later, "--roots", &*roots]] {
+        let said = dev.ok(&[&["audit", "verify", "--file"], args].concat());
+        assert!(said.contains(", by control node") && said.contains("of cluster dev"), "{said}");
+    }
+    let said: Said = alone(&["audit", "verify", "--file", &path], &dev.path("")).output().expect("muster").into();
+    assert!(said.code == 0 && said.out.contains("signatures were not checked: give"), "{}{}", said.out, said.err);
+
+    let whole = read(&path);
+    let lines: Vec<&str> = whole.lines().collect();
+    let at = lines.iter().position(|line| SignedHead::is_in(line.as_bytes())).expect("a signed head");
+    let head = SignedHead::parse(lines[at].as_bytes()).expect("a signed head");
+    let line = format!("line {}: ", at + 1);
+    let check = |change: &dyn Fn(&mut SignedHead), words: &str| {
+        let mut forged = head.clone();
+        change(&mut forged);
+        let json = forged.outgoing().expect("a line").json;
+        let mut forged = lines.clone();
+        forged[at] = &json;
+        let file = dev.file("forged.jsonl", &format!("{}\n", forged.join("\n")));
+        dev.refused(&["audit", "verify", "--file", &file, "--roots", &roots], 1, &[&*line, words]);
+    };
+    check(&|head| head.head.hash[0] ^= 1, "the hash in the signed head is not that of record");
+    check(&|head| head.head.number += 1, "and the record before it is");
+    check(&|head| head.at_ms += 1, "the signature is not by the key of the certificate");
+    check(&|head| head.signed.signature[20] ^= 1, "the signature is not by the key of the certificate");
+    check(&|head| head.signed.chain.truncate(1), "does not lead to a root");
+
+    let other = dev.path("other").display().to_string();
+    dev.ok(&["ca", "init", "dev", "--out", &other]);
+    let others = format!("{other}/roots.pem");
+    let words = [&*line, "does not lead to a root"];
+    dev.refused(&["audit", "verify", "--file", &path, "--roots", &others], 1, &words);
+
+    // Whoever asks for signatures is told that there are none.
+    let file = dev.file("unsigned.jsonl", &format!("{}\n", without_heads(whole.lines()).join("\n")));
+    let said = dev.ok(&["audit", "verify", "--file", &file]);
+    assert!(said.contains("none of its heads is signed"), "{said}");
+    dev.refused(&["audit", "verify", "--file", &file, "--roots", &roots], 1, &["none of its heads is signed"]);
 }
 
 fn forged_files_are_found(dev: &Dev) {
@@ -122,6 +180,7 @@ fn forged_files_are_found(dev: &Dev) {
     check(&[], &["it is no record"]);
 
     // A forger who makes the hashes anew is found by the cluster's own record.
+    let lines = without_heads(lines);
     let mut records: Vec<_> = lines.iter().map(|line| Line::parse(line.as_bytes()).expect("a record")).collect();
     records[at].target = records[at].target.replace("user:user-7", "user:user-8");
     for next in at..records.len() {
@@ -191,6 +250,7 @@ fn to_syslog(dev: &Dev) {
     let found = |taken: &Taken| numbers(taken.lock().expect("a lock").iter().map(String::as_str));
     let last = check_no_gap(&found(&taken), 1);
     assert!(last >= 13 && found(&taken).len() as u64 > last, "what the first connection took comes again");
+    assert!(taken.lock().expect("a lock").iter().any(|line| SignedHead::is_in(line.as_bytes())), "a signed head");
     assert!(read(&position).contains(&format!("\"number\":{last},")), "{}", read(&position));
 
     // The next export goes on where this one has ended.
@@ -256,7 +316,8 @@ fn to_a_web_server(dev: &Dev) {
     let last = check_no_gap(&found, 1);
     assert_eq!(found.len() as u64, last, "a batch that was refused is not taken, and each comes once");
     let file = dev.file("received.jsonl", &format!("{}\n", lines.join("\n")));
-    dev.ok(&["audit", "verify", "--file", &file, "--against-cluster"]);
+    let said = dev.ok(&["audit", "verify", "--file", &file, "--against-cluster"]);
+    assert!(said.contains("1 signed head, by control node"), "{said}");
 
     // What will not get better ends the export, and its position stays.
     some_change(dev, "post");
@@ -291,6 +352,7 @@ fn following(dev: &Dev) {
     let has = |user: &str| std::fs::read_to_string(&path).is_ok_and(|text| text.contains(user));
     let export = start();
     wait_for("the first records", || has("user:user-11"));
+    wait_for("a signed head", || has("signed_head"));
     dev.refused(&["audit", "export", "--to", &format!("file:{path}")], 5, &["another process writes"]);
 
     // Whatever instant it is killed at, the next one goes on.
@@ -316,6 +378,7 @@ fn following(dev: &Dev) {
     assert!(output.status.success() && said.contains("exported ") && said.contains("the last is"), "{said}");
     let text = read(&path);
     let last = check_no_gap(&numbers(text.lines()), 1);
-    assert!(last as usize == text.lines().count() && last <= newest(dev), "each line is there once");
-    dev.ok(&["audit", "verify", "--file", &path, "--against-cluster"]);
+    assert!(last as usize == numbers(text.lines()).len() && last <= newest(dev), "each record is there once");
+    let said = dev.ok(&["audit", "verify", "--file", &path, "--against-cluster"]);
+    assert!(said.contains(", by control node"), "{said}");
 }

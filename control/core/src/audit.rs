@@ -69,6 +69,19 @@ pub fn link(before: &[u8; 32], record: &AuditRecord) -> [u8; 32] {
     hash.finalize()
 }
 
+/// What a control node signs to say that the audit of `cluster` ended with this record at `at_ms`: words that nothing else begins with, the name of the
+/// cluster with its length before it, the record's number and hash, and the time.
+#[must_use]
+pub fn head_statement(cluster: &str, number: u64, hash: &[u8; 32], at_ms: u64) -> Vec<u8> {
+    let mut statement = b"muster audit head v1\0".to_vec();
+    statement.extend((cluster.len() as u64).to_be_bytes());
+    statement.extend(cluster.as_bytes());
+    statement.extend(number.to_be_bytes());
+    statement.extend(hash);
+    statement.extend(at_ms.to_be_bytes());
+    statement
+}
+
 /// How a command is called and what it was about, if it is listed. Reports, usage, bypasses and the state of leases that are only renewed are not: there
 /// are thousands a second, and they are counted elsewhere.
 fn listed(command: &Command, done: &Done) -> Option<(&'static str, String)> {

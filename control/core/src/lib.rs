@@ -46,7 +46,7 @@ mod use_histories;
 pub mod victim_fault;
 mod windows;
 
-pub use audit::link as audit_link;
+pub use audit::{head_statement as audit_head_statement, link as audit_link};
 pub use command::Command;
 pub use desired::DesiredTask;
 pub use entry::{Decided, Entry};

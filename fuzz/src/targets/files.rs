@@ -6,7 +6,7 @@ use super::{json_readable, scratch, text_of, wire};
 use crate::target::{Target, reached};
 use muster_cli::audit_export::chain::follow;
 use muster_cli::audit_export::file::{AuditFile, Next, Records};
-use muster_cli::audit_export::{Line, Outgoing};
+use muster_cli::audit_export::{Line, Outgoing, SignedHead};
 use muster_cli::commands::state;
 use muster_cli::config::Config;
 use muster_cli::demo::record;
@@ -87,9 +87,10 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "audit-file",
-        what: "an exported audit: records are written as they were read, and a file is continued where it ends",
+        what: "an exported audit: records and signed heads are written as they were read, and a file is continued where it ends",
         words: &[
             "{\"number\":1,",
+            "{\"signed_head\":",
             "\"time\":\"2023-11-14T22:13:20.001Z\"",
             "\"hash\":\"",
             "\"principal\":\"",
@@ -97,7 +98,7 @@ pub const TARGETS: &[Target] = &[
             "\n",
             "\\u0000",
         ],
-        reaches: &["record", "record that follows", "torn line"],
+        reaches: &["record", "record that follows", "signed head", "signed head in its place", "torn line"],
         run: audit_file,
     },
     Target {
@@ -160,6 +161,11 @@ fn file_of(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
 
 fn audit_file(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
+        if let Ok(signed) = SignedHead::parse(line) {
+            reached("signed head");
+            let written = signed.outgoing().unwrap_or_else(|error| panic!("what was read cannot be written: {error}"));
+            assert_eq!(SignedHead::parse(written.json.as_bytes()).ok(), Some(signed), "{}", written.json);
+        }
         let Ok(record) = Line::parse(line) else { continue };
         reached("record");
         let written = Outgoing::new(&record).unwrap_or_else(|error| panic!("what was read cannot be written: {error}"));
@@ -169,15 +175,17 @@ fn audit_file(bytes: &[u8]) {
     let (_folder, path) = file_of(bytes);
     let mut records = Records::open(&path).expect("the file is there");
     let mut last = None;
-    while let Ok(Next::Record(record)) = records.read() {
-        match follow(last, &record) {
-            Ok(head) => {
+    loop {
+        match records.read() {
+            Ok(Next::Record(record)) => {
+                let Ok(head) = follow(last, &record) else { break };
                 if last.is_some() {
                     reached("record that follows");
                 }
                 last = Some(head);
             }
-            Err(_) => break,
+            Ok(Next::Signed(signed)) if last == Some(signed.head) => reached("signed head in its place"),
+            _ => break,
         }
     }
     if let Ok((file, head, torn)) = AuditFile::open(&path) {

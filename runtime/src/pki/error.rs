@@ -47,6 +47,9 @@ pub enum PkiError {
         /// Why.
         why: String,
     },
+    /// A signature is not by the key of a certificate, or not over these bytes.
+    #[error("the signature is not by the key of the certificate, or what it was made for was altered")]
+    Signature,
     /// Something else is named than was asked for.
     #[error("{what}: expected {expected}, got {got}")]
     Other {

@@ -13,6 +13,7 @@ mod kept;
 mod local;
 mod name;
 mod scheme;
+mod statement;
 mod x509;
 
 #[cfg(test)]
@@ -32,4 +33,5 @@ pub use scheme::{
     Authority, CERTIFICATE_BYTES_MAX, Certificate, KEY_BYTES_MAX, Presented, REQUEST_BYTES_MAX, Requested, Scheme,
     SecretKey, SpkiHash, Stated, Validity, presented,
 };
+pub use statement::{NotBelieved, SIGNATURE_BYTES_MAX, Signed, sign_statement, verify_statement};
 pub use x509::X509;

@@ -242,6 +242,18 @@ pub trait Scheme: Send + Sync + 'static {
     /// # Errors
     /// [`PkiError::Chain`] and what [`presented`] finds.
     fn verify(&self, chain: &[Certificate], roots: &[Certificate]) -> Result<Presented, PkiError>;
+
+    /// Signs bytes. What may be signed so is decided by [`super::sign_statement`].
+    ///
+    /// # Errors
+    /// [`PkiError::Key`].
+    fn sign_message(&self, key: &SecretKey, message: &[u8]) -> Result<Vec<u8>, PkiError>;
+
+    /// Checks that `signature` is over these bytes and by the key of the certificate, about which it says nothing else: see [`Scheme::verify`].
+    ///
+    /// # Errors
+    /// [`PkiError::Signature`]; [`PkiError::Certificate`] when it cannot be read.
+    fn check_message(&self, certificate: &Certificate, message: &[u8], signature: &[u8]) -> Result<(), PkiError>;
 }
 
 /// What a chain says, signatures unchecked: of a resumed session they were checked when it began.

@@ -1,8 +1,9 @@
-//! The rule by which machines accept each other, and the certificate clock.
+//! The rule by which machines accept each other, the certificate clock, and statements that are signed.
 
 use super::*;
 use crate::sim;
 use proptest::prelude::*;
+use std::sync::Arc;
 use std::time::Duration;
 
 const DAY_MS: u64 = 24 * 3_600_000;
@@ -99,4 +100,67 @@ fn the_certificate_clock_never_goes_back_and_stands_still_while_all_is_off() {
         host.files.write(CLOCK_FILE, b"soon".to_vec()).await.expect("a working disk");
         assert!(host.certificate_clock.load().is_err(), "what is no time is said");
     });
+}
+
+#[test]
+fn statements_are_believed_of_control_nodes_of_the_cluster_alone() {
+    check_statements(Arc::new(X509));
+    sim::run(1, |world| async move { check_statements(world.boot("host").pki.clone()) });
+}
+
+fn check_statements(scheme: Arc<dyn Scheme>) {
+    const STATEMENT: &[u8] = b"a test v1\0and what it says";
+    let cluster = |name| LocalAuthorities::new(Arc::clone(&scheme), name, 1..=2, FROM_MS).expect("authorities");
+    let ours = cluster("c");
+    let roots = ours.roots().expect("a root");
+    let control = ours.machine(Role::Control(2)).expect("a control node");
+    let until_ms = control.presented().expect("a machine").validity.until_ms;
+    let sign = |own: &Credentials, at_ms| sign_statement(&*scheme, own, STATEMENT, at_ms);
+    let verify = |roots: &Roots, signed: &Signed, statement: &[u8], at_ms| {
+        verify_statement(&*scheme, roots, signed, statement, at_ms)
+    };
+    let signed = sign(&control, FROM_MS).expect("signed");
+    assert_eq!(&verify(&roots, &signed, STATEMENT, FROM_MS).expect("believed"), control.name().expect("a name"));
+
+    // Other words, another signature, another certificate.
+    let why = verify(&roots, &signed, b"a test v1\0and what it does not", FROM_MS).expect_err("another statement");
+    assert!(matches!(why, NotBelieved::Pki(PkiError::Signature)), "{why}");
+    for signature in [Vec::new(), vec![0x30; SIGNATURE_BYTES_MAX], vec![0; SIGNATURE_BYTES_MAX + 1]] {
+        let forged = Signed { signature, ..signed.clone() };
+        verify(&roots, &forged, STATEMENT, FROM_MS).expect_err("another signature");
+    }
+    for at in 0..signed.signature.len() {
+        let mut forged = signed.clone();
+        forged.signature[at] ^= 1;
+        verify(&roots, &forged, STATEMENT, FROM_MS).expect_err("an altered signature");
+    }
+    let other = sign(&ours.machine(Role::Control(2)).expect("the same name"), FROM_MS).expect("signed");
+    let forged = Signed { signature: other.signature, ..signed.clone() };
+    verify(&roots, &forged, STATEMENT, FROM_MS).expect_err("by another key of the same name");
+    let forged = Signed { chain: signed.chain[..1].to_vec(), ..signed.clone() };
+    verify(&roots, &forged, STATEMENT, FROM_MS).expect_err("without the issuer");
+
+    // Roots of others: of a cluster with the same name, and with another.
+    for name in ["c", "d"] {
+        let theirs = cluster(name).roots().expect("a root");
+        let why = verify(&theirs, &signed, STATEMENT, FROM_MS).expect_err("other roots");
+        assert!(matches!(why, NotBelieved::Pki(PkiError::Chain { .. })), "{why}");
+    }
+
+    // Other machines sign nothing that is believed, and are not asked to.
+    let node = ours.machine(Role::Node("n".into())).expect("a node");
+    sign(&node, FROM_MS).expect_err("a node");
+    sign(&ours.anonymous().expect("a root"), FROM_MS).expect_err("nobody");
+    let mine = node.own().expect("its own");
+    let signature = scheme.sign_message(&mine.key, STATEMENT).expect("signed");
+    let by_node = Signed { signature, chain: mine.chain.clone() };
+    let why = verify(&roots, &by_node, STATEMENT, FROM_MS).expect_err("a node");
+    assert!(matches!(why, NotBelieved::Signer(Refusal::OtherMachine { .. })), "{why}");
+
+    // The moment of the statement is judged as a connection would have been.
+    let late = sign(&control, until_ms + GRACE_MS).expect("in the time that is allowed");
+    verify(&roots, &late, STATEMENT, until_ms + GRACE_MS).expect("in the time that is allowed");
+    sign(&control, until_ms + GRACE_MS + 1).expect_err("too late");
+    let why = verify(&roots, &late, STATEMENT, until_ms + GRACE_MS + 1).expect_err("too late");
+    assert!(matches!(why, NotBelieved::Signer(Refusal::Dates { .. })), "{why}");
 }

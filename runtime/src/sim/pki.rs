@@ -45,6 +45,11 @@ fn spki(key: &SecretKey) -> SpkiHash {
     SpkiHash::of(&[b"simulated key ", key.bytes()].concat())
 }
 
+/// Whoever knows the public key can make it, as with certificates.
+fn signature(spki: &SpkiHash, message: &[u8]) -> Vec<u8> {
+    SpkiHash::of(&[b"simulated signature ", &spki.0[..], message].concat()).0.to_vec()
+}
+
 impl Scheme for SimScheme {
     fn new_key(&self) -> Result<SecretKey, PkiError> {
         SecretKey::from_bytes(self.chance.token().into_bytes())
@@ -98,5 +103,16 @@ impl Scheme for SimScheme {
             }
         }
         Err(PkiError::chain("no root has signed the issuer"))
+    }
+
+    fn sign_message(&self, key: &SecretKey, message: &[u8]) -> Result<Vec<u8>, PkiError> {
+        Ok(signature(&spki(key), message))
+    }
+
+    fn check_message(&self, certificate: &Certificate, message: &[u8], signed: &[u8]) -> Result<(), PkiError> {
+        match signature(&decode(certificate)?.spki, message) == signed {
+            true => Ok(()),
+            false => Err(PkiError::Signature),
+        }
     }
 }

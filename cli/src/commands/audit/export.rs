@@ -1,23 +1,25 @@
 //! `muster audit export`: every record of the audit, to a file or a receiver outside of the cluster.
 //!
 //! What must stay true: a batch is sent only after the one before it has arrived, and how far the export has come is kept after that; a destination that is
-//! away is tried again, and what will not get better ends the export.
+//! away is tried again, and what will not get better ends the export; a signed head goes out only right after the record that it is about.
 
 use crate::args::audit::Export as Args;
 use crate::audit_export::destination::Destination;
 use crate::audit_export::file::AuditFile;
 use crate::audit_export::progress::{Progress, Stopped};
-use crate::audit_export::{Head, NotTaken, Outgoing, batches, position, post, syslog};
+use crate::audit_export::{Head, NotTaken, Outgoing, SignedHead, batches, position, post, syslog};
 use crate::commands::Context;
 use crate::commands::audit::source;
 use crate::failure::Failure;
 use crate::output::note;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Between two looks for new records with `--follow`.
 const POLL_EVERY: Duration = Duration::from_secs(2);
+/// Between two signed heads with `--follow`: each is as long as ten records.
+const SIGN_EVERY: Duration = Duration::from_secs(60);
 /// The pause after the first failure to deliver; it doubles to the second value.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 /// Failures in a row before an export without `--follow` gives up: after a minute or so.
@@ -33,7 +35,11 @@ const NOT_SHOWN_PAUSE: Duration = Duration::from_millis(100);
 /// When the destination cannot be used, the cluster stays away, or its audit does not continue what was exported.
 pub(super) async fn run(context: &Context, args: &Args) -> Result<(), Failure> {
     let (sink, last) = Sink::open(args)?;
-    let mut export = Export { context, args, sink, progress: begin(args, last)?, count: 0 };
+    let progress = begin(args, last)?;
+    // Not where records between the two are left out.
+    let last = last.filter(|last| last.number.saturating_add(1) == progress.next());
+    let signed = last.filter(|_| sink.ends_signed());
+    let mut export = Export { context, args, sink, progress, last, signed, signed_at: None, count: 0 };
     tokio::select! {
         ended = export.run() => ended?,
         signal = interrupted() => {
@@ -83,6 +89,11 @@ struct Export<'a> {
     args: &'a Args,
     sink: Sink,
     progress: Progress,
+    /// The last record that has arrived, in this export or in one before it that this one continues.
+    last: Option<Head>,
+    /// The record of the last signed head that has arrived, where it is known.
+    signed: Option<Head>,
+    signed_at: Option<Instant>,
     /// Records that have arrived.
     count: u64,
 }
@@ -92,7 +103,8 @@ impl Export<'_> {
     async fn run(&mut self) -> Result<(), Failure> {
         let (mut away, mut not_shown) = (false, 0);
         loop {
-            let page = match source::page(self.context, self.progress.ask_after()).await {
+            let answer = source::read(self.context, self.progress.ask_after(), self.wants_signature()).await;
+            let (page, signed) = match answer {
                 Err(failure @ Failure::Unavailable { .. }) if self.args.follow => {
                     if !away {
                         note(&format!("{failure}; trying again"));
@@ -122,16 +134,47 @@ impl Export<'_> {
             }
             not_shown = 0;
             let outgoing: Result<Vec<Outgoing>, String> = records.iter().map(Outgoing::new).collect();
+            let outgoing = outgoing.and_then(|outgoing| self.with_signed(outgoing, signed));
             let outgoing = outgoing.map_err(|why| Failure::Server { what: "the audit".to_owned(), why })?;
             for batch in batches(outgoing) {
                 self.deliver(&batch).await?;
-                self.count += batch.len() as u64;
+                self.has_arrived(&batch);
             }
             if next > newest {
                 if !self.args.follow {
                     return Ok(());
                 }
                 tokio::time::sleep(POLL_EVERY).await;
+            }
+        }
+    }
+
+    /// Whether the next page is to come with a signature. Without `--follow` always, since it may be the last page.
+    fn wants_signature(&self) -> bool {
+        let is_time = self.signed_at.is_none_or(|at| at.elapsed() >= SIGN_EVERY);
+        !self.args.follow || (is_time && self.signed != self.last)
+    }
+
+    /// These records, with a signed head after its record, if that is one of them or the last before them. Of another record it is left out: where more
+    /// pages follow, the next one has another.
+    fn with_signed(&self, mut records: Vec<Outgoing>, signed: Option<SignedHead>) -> Result<Vec<Outgoing>, String> {
+        let Some(signed) = signed.filter(|signed| self.signed != Some(signed.head)) else { return Ok(records) };
+        let place = match self.last {
+            Some(last) if last == signed.head => Some(0),
+            _ => records.iter().position(|record| record.head == signed.head).map(|at| at + 1),
+        };
+        if let Some(place) = place {
+            records.insert(place, signed.outgoing()?);
+        }
+        Ok(records)
+    }
+
+    fn has_arrived(&mut self, batch: &[Outgoing]) {
+        for line in batch {
+            if line.is_record {
+                (self.count, self.last) = (self.count + 1, Some(line.head));
+            } else {
+                (self.signed, self.signed_at) = (Some(line.head), Some(Instant::now()));
             }
         }
     }
@@ -211,7 +254,7 @@ impl Sink {
                 let (file, last, torn) = AuditFile::open(&path)?;
                 if torn > 0 {
                     note(&format!(
-                        "{name}: {torn} bytes of a line that was not whole were cut off; its record is exported again"
+                        "{name}: {torn} bytes of a line that was not whole were cut off; the export goes on after the line before it"
                     ));
                 }
                 (Sink::File(file, name), last)
@@ -227,6 +270,14 @@ impl Sink {
                 (Sink::Post(receiver, path, name), last)
             }
         })
+    }
+
+    /// Whether its last record is known to be signed. Receivers do not say what they have.
+    fn ends_signed(&self) -> bool {
+        match self {
+            Sink::File(file, _) => file.ends_signed(),
+            Sink::Syslog(..) | Sink::Post(..) => false,
+        }
     }
 
     fn name(&self) -> &str {

@@ -1,12 +1,14 @@
 //! `muster audit`: who changed what, what was refused, and copies of it outside of the cluster.
 //!
-//! What must stay true: a record is taken from a reply only with all that its hash covers.
+//! What must stay true: a record is taken from a reply only with all that its hash covers, and a signed head with all that its signature covers.
 
 mod export;
+mod signatures;
 mod source;
 mod verify;
 
 use crate::args::access::Audit;
+use crate::audit_export::{Head, SignedHead};
 use crate::client::Client;
 use crate::commands::{Context, now_ms};
 use crate::failure::Failure;
@@ -14,6 +16,7 @@ use crate::view::access::{AuditView, audit as table};
 use muster_model::{AuditRecord, Author};
 use muster_proto::v1;
 use muster_proto::v1::audit_client::AuditClient;
+use muster_runtime::pki::{Certificate, Signed};
 
 /// Records of one page.
 const PAGE: u32 = 1_000;
@@ -108,4 +111,15 @@ fn record(wire: v1::AuditRecord) -> Result<AuditRecord, Failure> {
         request_sha256,
     };
     Ok(AuditRecord { number, at_ms: wire.at_ms, author, rpc: wire.rpc, target: wire.target, hash })
+}
+
+fn signed_head(wire: v1::SignedAuditHead) -> Result<SignedHead, Failure> {
+    let v1::SignedAuditHead { number, hash, at_ms, signature, chain } = wire;
+    let bad = |what: &str| Failure::Server {
+        what: format!("the signed head of record {number} of the audit"),
+        why: format!("it has no valid {what}"),
+    };
+    let head = Head { number, hash: hash.try_into().map_err(|_| bad("hash"))? };
+    let chain = chain.into_iter().map(Certificate::from_bytes).collect::<Result<_, _>>().map_err(|_| bad("chain"))?;
+    Ok(SignedHead { head, at_ms, signed: Signed { signature, chain } })
 }

@@ -1,16 +1,20 @@
 //! `muster audit verify`: whether every record follows from the one before it, in the cluster or in a file that was exported.
 //!
-//! What must stay true: a chain is verified here, from the records alone; a record that is missing, altered or out of its place is named.
+//! What must stay true: a chain is verified here, from the records alone; a record that is missing, altered or out of its place is named, and so is the line of
+//! a signed head that is wrong.
 
+use super::signatures::Signatures;
 use super::{PAGE, page, record, source};
 use crate::args::audit::Verify as Args;
 use crate::audit_export::Head;
 use crate::audit_export::chain::follow;
 use crate::audit_export::file::{Next, Records};
 use crate::commands::Context;
+use crate::config::read_roots;
 use crate::failure::Failure;
 use crate::output::note;
 use muster_proto::v1;
+use muster_runtime::pki::Roots;
 use std::path::Path;
 
 /// Runs it.
@@ -19,7 +23,15 @@ use std::path::Path;
 /// When the chain is broken, or cannot be read.
 pub(super) async fn run(context: &Context, args: &Args) -> Result<(), Failure> {
     let Some(path) = &args.file else { return cluster(context).await };
-    let verified = file(path)?;
+    let roots = match &args.roots {
+        Some(roots) => Some(read_roots("roots", roots)?),
+        None => context.config.roots()?,
+    };
+    let verified = file(path, roots.as_ref())?;
+    if args.roots.is_some() && verified.signed == 0 {
+        let why = "none of its heads is signed, so --roots checks nothing".to_owned();
+        return Err(Failure::Server { what: path.display().to_string(), why });
+    }
     context.out.line(&verified.text)?;
     if !args.against_cluster {
         return Ok(());
@@ -74,13 +86,16 @@ async fn cluster(context: &Context) -> Result<(), Failure> {
 /// A file that is whole.
 struct Verified {
     last: Head,
+    /// Signed heads in it.
+    signed: u64,
     /// What was found.
     text: String,
 }
 
-/// The records of a file.
-fn file(path: &Path) -> Result<Verified, Failure> {
+/// The records and signed heads of a file.
+fn file(path: &Path, roots: Option<&Roots>) -> Result<Verified, Failure> {
     let mut records = Records::open(path)?;
+    let mut signatures = Signatures::new(roots);
     let (mut first, mut last): (u64, Option<Head>) = (0, None);
     loop {
         let next = records.read().map_err(|error| Failure::io(format!("reading {}", path.display()), error))?;
@@ -93,6 +108,7 @@ fn file(path: &Path) -> Result<Verified, Failure> {
                 }
                 last = Some(head);
             }
+            Next::Signed(signed) => signatures.take(last, &signed).map_err(|bad| at(bad.to_string()))?,
             Next::Bad(bad) => {
                 let after = match last {
                     Some(last) => format!("after record {}: ", last.number),
@@ -103,7 +119,7 @@ fn file(path: &Path) -> Result<Verified, Failure> {
             Next::Torn => {
                 let at = format!("{}, line {}", path.display(), records.line());
                 note(&format!(
-                    "{at}: the line is not whole and was left out; the next export to this file writes its record again"
+                    "{at}: the line is not whole and was left out; the next export to this file replaces it"
                 ));
                 break;
             }
@@ -118,7 +134,8 @@ fn file(path: &Path) -> Result<Verified, Failure> {
     if first > 1 {
         text.push_str(&format!("\nthe file begins with record {first}, and what was before it is not checked"));
     }
-    Ok(Verified { last, text })
+    text.push_str(&format!("\n{}", signatures.text(last.number)));
+    Ok(Verified { last, signed: signatures.count, text })
 }
 
 /// Whether the cluster has the same record under the same number.

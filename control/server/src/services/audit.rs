@@ -1,18 +1,19 @@
 //! `muster.v1.Audit`: the records of what was changed, and by whom.
 //!
 //! What must stay true: whoever sees the whole fleet sees every record, so that a copy can be verified; others see those of their own doing and those about
-//! tenants that they administer.
+//! tenants that they administer. The end of the chain is signed for the former alone.
 
 use super::App;
 use super::paging::{self, Page};
 use crate::api::{auth, refusal};
-use muster_control_core::State;
 use muster_control_core::authz::Rights;
 use muster_control_core::authz::{About, Allowed, Ask};
+use muster_control_core::{State, audit_head_statement};
 use muster_model::identity::Author;
 use muster_model::object::Number;
 use muster_model::{AccessMode, AuditRecord, Role, Rpc, TenantId};
 use muster_proto::v1;
+use muster_runtime::pki::{Signed, sign_statement};
 use std::collections::BTreeSet;
 use tonic::{Request, Response, Status};
 
@@ -57,6 +58,8 @@ impl v1::audit_server::Audit for AuditService {
         let ask = Ask { rpc: Rpc::AuditQuery, about: About::Nothing };
         let (administered, last_number, last_hash, trimmed, revision): (_, u64, [u8; 32], u64, muster_model::Revision) =
             self.0.look(&author, ask, request.consistency, look).await?;
+        let signs = request.sign && administered.is_none();
+        let signed_head = signs.then(|| signed_head(&self.0, last_number, last_hash)).flatten();
         let filter = Filter {
             principal: request.principal,
             since_ms: request.since_ms,
@@ -72,6 +75,7 @@ impl v1::audit_server::Audit for AuditService {
             last_number,
             last_hash: last_hash.to_vec(),
             trimmed,
+            signed_head,
         }))
     }
 
@@ -79,6 +83,23 @@ impl v1::audit_server::Audit for AuditService {
         let (author, request) = auth::split(request);
         self.0.allow(&author, Rpc::AuditDenials, About::Nothing)?;
         denials(&self.0, &request).map(Response::new)
+    }
+}
+
+/// The end of the chain as this node signs it; none where it has no identity, and where there are no records.
+fn signed_head(app: &App, number: u64, hash: [u8; 32]) -> Option<v1::SignedAuditHead> {
+    let own = app.host.net.credentials().filter(|_| number > 0)?;
+    let at_ms = app.consensus.now_ms();
+    let statement = audit_head_statement(own.roots().cluster(), number, &hash, at_ms);
+    match sign_statement(&*app.host.pki, &own, &statement, at_ms) {
+        Ok(Signed { signature, chain }) => {
+            let chain = chain.iter().map(|certificate| certificate.bytes().to_vec()).collect();
+            Some(v1::SignedAuditHead { number, hash: hash.to_vec(), at_ms, signature, chain })
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the end of the audit is not signed");
+            None
+        }
     }
 }
 

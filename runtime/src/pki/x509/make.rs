@@ -5,7 +5,7 @@ use crate::pki::name::Subject;
 use crate::pki::scheme::{Authority, Certificate, SecretKey, SpkiHash, Validity};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
+    KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, SigningKey,
 };
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use sha2::{Digest, Sha256};
@@ -52,6 +52,10 @@ pub(super) fn sign(
     let params = params(subject, validity, &public_key.subject_public_key_info())?;
     let made = params.signed_by(public_key, &issuer).map_err(PkiError::certificate)?;
     Certificate::from_bytes(made.der().to_vec())
+}
+
+pub(super) fn sign_message(key: &SecretKey, message: &[u8]) -> Result<Vec<u8>, PkiError> {
+    pair(key)?.sign(message).map_err(PkiError::key)
 }
 
 fn uri(subject: &Subject) -> Result<SanType, PkiError> {

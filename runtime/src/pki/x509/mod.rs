@@ -51,4 +51,12 @@ impl Scheme for X509 {
     fn verify(&self, chain: &[Certificate], roots: &[Certificate]) -> Result<Presented, PkiError> {
         verify::chain(chain, roots)
     }
+
+    fn sign_message(&self, key: &SecretKey, message: &[u8]) -> Result<Vec<u8>, PkiError> {
+        make::sign_message(key, message)
+    }
+
+    fn check_message(&self, certificate: &Certificate, message: &[u8], signature: &[u8]) -> Result<(), PkiError> {
+        verify::message(certificate, message, signature)
+    }
 }

@@ -1,4 +1,4 @@
-//! Checking that a chain leads to a root. Dates are not judged here: see [`crate::pki::judge()`].
+//! Checking that a chain leads to a root, and who has signed something. Dates are not judged here: see [`crate::pki::judge()`].
 
 use super::X509;
 use crate::pki::error::PkiError;
@@ -40,4 +40,10 @@ pub(super) fn chain(chain: &[Certificate], roots: &[Certificate]) -> Result<Pres
         1 => Ok(presented),
         _ => Err(PkiError::chain("it does not lead over the issuer that is named")),
     }
+}
+
+pub(super) fn message(certificate: &Certificate, message: &[u8], signature: &[u8]) -> Result<(), PkiError> {
+    let der = CertificateDer::from(certificate.bytes());
+    let read = EndEntityCert::try_from(&der).map_err(PkiError::certificate)?;
+    read.verify_signature(webpki::ring::ECDSA_P256_SHA256, message, signature).map_err(|_| PkiError::Signature)
 }
