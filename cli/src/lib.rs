@@ -29,7 +29,6 @@ pub mod web;
 
 use args::machine::Machine;
 use args::node::NodeCommand;
-use args::roles::Node;
 use args::{Cli, Command, Global};
 use clap::Parser;
 use commands::Context;
@@ -79,13 +78,14 @@ fn dispatch(cli: &Cli) -> Result<(), Failure> {
         Command::Checkpoint(args) => return commands::checkpoint::run(args.text.as_deref()),
         Command::Control(args) => return roles::control::run(args),
         Command::Shard(args) => return roles::shard::run(args, endpoints(&cli.global)?),
-        Command::Node(Node { instead: Some(NodeCommand::Doctor(args)), .. }) => {
-            return roles::doctor::run(args, &Out::new(cli.global.output.unwrap_or_default(), cli.global.color));
+        Command::Node(args) => {
+            let out = || Out::new(cli.global.output.unwrap_or_default(), cli.global.color);
+            return match &args.instead {
+                Some(NodeCommand::Doctor(args)) => roles::doctor::run(args, &out()),
+                Some(NodeCommand::Record(args)) => roles::record::run(args, &out()),
+                None => roles::node::run(args, endpoints(&cli.global)?),
+            };
         }
-        Command::Node(Node { instead: Some(NodeCommand::Record(args)), .. }) => {
-            return roles::record::run(args, &Out::new(cli.global.output.unwrap_or_default(), cli.global.color));
-        }
-        Command::Node(args) => return roles::node::run(args, endpoints(&cli.global)?),
         Command::Backup(command) => {
             let out = Out::new(cli.global.output.unwrap_or_default(), cli.global.color);
             return runtime()?.block_on(commands::backup::run(&out, command));

@@ -241,7 +241,7 @@ pub enum Command {
     /// Run a scheduler shard
     Shard(roles::Shard),
     /// Run the agent of a GPU node, or of several simulated nodes
-    Node(roles::Node),
+    Node(Box<roles::Node>),
     /// Run a whole cluster on this machine, with simulated GPUs and real processes
     Dev(roles::Dev),
     /// Run a demonstration on this machine: jobs while processes are killed, then checks of the result

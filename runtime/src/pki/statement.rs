@@ -1,12 +1,12 @@
 //! Statements that control nodes sign with the key of their own certificate, to be verified by whoever has the roots, also years later.
 //!
 //! What must stay true: a statement is believed only of a control node of the cluster whose chain leads to one of its roots, and only if the moment of which
-//! it speaks is one at which that certificate would have been accepted ([`super::judge()`]); the time of whoever verifies it decides nothing. A statement
+//! it speaks is one at which that certificate would have been accepted ([`super::judge()`]), and not before it was made; the time of whoever verifies it decides nothing. A statement
 //! begins with words that say what it is, which nothing else begins with that the key signs.
 
 use super::credentials::{Credentials, MACHINE_FILE, Roots};
 use super::error::{PkiError, bounded};
-use super::judge::{Judging, Pin, Refusal, Wanted, judge};
+use super::judge::{Judging, OutOfDate, Pin, Refusal, Wanted, judge};
 use super::name::MachineName;
 use super::scheme::{Certificate, Presented, Scheme};
 
@@ -72,5 +72,12 @@ pub fn verify_statement(
 /// alone do not say.
 fn check_signer(roots: &Roots, signer: &Presented, at_ms: u64) -> Result<(), NotBelieved> {
     let side = Judging { cluster: roots.cluster(), own: None, wanted: Wanted::Control, now_ms: Some(at_ms) };
-    judge(side, signer, |_| Pin::NoList).map(drop).map_err(NotBelieved::Signer)
+    let accepted = judge(side, signer, |_| Pin::NoList).map_err(NotBelieved::Signer)?;
+    match accepted.alarm {
+        // A connection forgives that, since it may be the clock of this side that is behind; here no clock is asked.
+        Some(OutOfDate::Early { .. }) => {
+            Err(PkiError::chain("the certificate was made after the moment of which the statement speaks").into())
+        }
+        _ => Ok(()),
+    }
 }

@@ -160,7 +160,8 @@ fn check_statements(scheme: Arc<dyn Scheme>) {
     // The moment of the statement is judged as a connection would have been.
     let late = sign(&control, until_ms + GRACE_MS).expect("in the time that is allowed");
     verify(&roots, &late, STATEMENT, until_ms + GRACE_MS).expect("in the time that is allowed");
+    sign(&control, FROM_MS - 30 * DAY_MS).expect_err("before the certificate was made");
     sign(&control, until_ms + GRACE_MS + 1).expect_err("too late");
     let why = verify(&roots, &late, STATEMENT, until_ms + GRACE_MS + 1).expect_err("too late");
-    assert!(matches!(why, NotBelieved::Signer(Refusal::Dates { .. })), "{why}");
+    assert!(matches!(why, NotBelieved::Signer(Refusal::Expired { .. })), "{why}");
 }

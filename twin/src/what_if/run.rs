@@ -316,7 +316,7 @@ impl Run {
         let Some(shard) = self.shard.as_ref().filter(|_| !ask.is_empty()) else { return };
         for (id, brief) in muster_scheduler_core::explain::brief(shard.view(), &ask, self.now_ms) {
             if let Some(forecast) = self.forecasts.of(id) {
-                forecast.why = Some((brief.code.to_owned(), brief.text));
+                forecast.why = Some((brief.code().to_owned(), brief.text()));
             }
         }
     }

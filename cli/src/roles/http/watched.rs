@@ -218,7 +218,8 @@ mod tests {
         refused("text", 0o640, "can be read by others; chmod 600 it");
         let failure = Watched::<Text>::open(folder.path(), Instant::now()).err().expect("refused").to_string();
         assert!(failure.contains("is not a regular file"), "{failure}");
-        let failure = Watched::<Text>::open(Path::new("/nonexistent"), Instant::now()).err().expect("refused");
-        assert!(failure.to_string().contains("--text-file, /nonexistent"), "{failure}");
+        let missing = folder.path().join("missing");
+        let failure = Watched::<Text>::open(&missing, Instant::now()).err().expect("refused");
+        assert!(failure.to_string().contains(&format!("--text-file, {}", missing.display())), "{failure}");
     }
 }

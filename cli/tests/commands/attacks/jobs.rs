@@ -6,6 +6,28 @@ use muster_proto::v1;
 use muster_proto::v1::jobs_client::JobsClient;
 use std::time::Duration;
 
+/// Attempt 18: why one's own job waits says how much others hold, and neither who nor where.
+#[test]
+fn attempt_18_an_explanation_names_nothing_of_others() {
+    let fleet = Fleet::start();
+    let words = ["submit", "--tenant", "beta", "--gpus", "8", "--tasks", "2", "--", "true"];
+    let job = fleet.as_tenant("beta", &words).out.trim().to_owned();
+    fleet.dev.until(&job, &["pending"]);
+    let mine = fleet.as_tenant("beta", &["explain", &job]);
+    assert!(mine.out.contains("1 job of another tenant holds 1 GPU on 1 node"), "{}{}", mine.out, mine.err);
+    let whole = fleet.dev.ok(&["explain", &job]);
+    let named = format!("job {} holds 1 GPU on node-", fleet.victim);
+    assert!(whole.contains(&named), "root is told: {whole}");
+    let json = fleet.as_tenant("beta", &["explain", &job, "-o", "json"]);
+    let list = fleet.as_tenant("beta", &["jobs", "-o", "json"]);
+    for said in [&mine.out, &json.out, &list.out] {
+        for word in [format!("job {}", fleet.victim), format!("\"{}\"", fleet.victim), "node-".into(), "alpha".into()] {
+            assert!(!said.contains(&word), "{word}: {said}");
+        }
+    }
+    fleet.is_well();
+}
+
 /// Attempt 18.
 #[test]
 fn attempt_18_another_tenants_job_is_one_that_never_was() {

@@ -68,6 +68,11 @@ impl AntiAffinityConflict {
     pub(super) fn text(&self) -> String {
         let AntiAffinityConflict { cell, tenant, other, level, node, nodes } = self;
         let nodes = counted(*nodes as u64, "node");
+        if other.is_empty() {
+            return format!(
+                "{tenant} may not share one {level} with another tenant (anti-affinity): {nodes} of cell {cell} cannot be used"
+            );
+        }
         format!(
             "{tenant} may not share one {level} with {other} (anti-affinity), which is on {node}: {nodes} of cell {cell} cannot be used"
         )

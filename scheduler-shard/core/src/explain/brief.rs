@@ -7,6 +7,7 @@
 
 use super::cell_name;
 use super::diagnose;
+use super::limited::Names;
 use super::reason::Why;
 use super::supply::{Supply, has_model};
 use super::trial::Trial;
@@ -24,12 +25,7 @@ const BESIDE_MAX: usize = 10_000;
 
 /// One sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Brief {
-    /// A stable word, as in an explanation.
-    pub code: &'static str,
-    /// For people.
-    pub text: String,
-}
+pub struct Brief(Why);
 
 /// Jobs that wait for the same: their tenant, what they ask for, and those for whom alone something is kept.
 type Alike = (TenantId, Arc<JobClass>, Option<JobId>);
@@ -42,7 +38,7 @@ pub fn brief(view: &View, jobs: &[JobId], now_ms: u64) -> BTreeMap<JobId, Brief>
     for id in jobs {
         let leaving = |job: &Arc<Known>| Why::claimed(view, job, now_ms).or_else(|| Why::growth_ends(view, job));
         if let Some(why) = view.jobs.get(id.0).and_then(leaving) {
-            told.insert(*id, Brief::of(&why));
+            told.insert(*id, Brief(why));
         }
         if let Some(job) = view.jobs.get(id.0).filter(|job| job.waits() && !told.contains_key(id)) {
             by_cell.entry(job.cell).or_default().push(*id);
@@ -52,13 +48,13 @@ pub fn brief(view: &View, jobs: &[JobId], now_ms: u64) -> BTreeMap<JobId, Brief>
     for (cell, jobs) in by_cell {
         let unheld = cell.and_then(|cell| view.cells.get(&cell)).filter(|there| there.holder.is_none());
         if let Some(there) = unheld {
-            let brief = Brief::of(&Why::CellWithoutShard { cell: there.name.clone() });
+            let brief = Brief(Why::CellWithoutShard { cell: there.name.clone() });
             told.extend(jobs.into_iter().map(|id| (id, brief.clone())));
             continue;
         }
         let Some(cell) = cell else {
             let classes = jobs.iter().filter_map(|id| Some((*id, view.jobs.get(id.0)?.class.clone()?)));
-            told.extend(classes.map(|(id, class)| (id, Brief::of(&super::no_cell(view, &class)))));
+            told.extend(classes.map(|(id, class)| (id, Brief(super::no_cell(view, &class)))));
             continue;
         };
         let waiting: BTreeSet<JobId> = view.waiting_in(cell).take(BESIDE_MAX).chain(jobs.iter().copied()).collect();
@@ -68,14 +64,14 @@ pub fn brief(view: &View, jobs: &[JobId], now_ms: u64) -> BTreeMap<JobId, Brief>
         for id in jobs {
             let Some(job) = trial.view.jobs.get(id.0).cloned() else { continue };
             let Some(class) = job.class.clone().filter(|_| !trial.view.is_assumed(id)) else {
-                told.insert(id, Brief::of(&Why::JustQueued { model: trial.view.assumed_model(id) }));
+                told.insert(id, Brief(Why::JustQueued { model: trial.view.assumed_model(id) }));
                 continue;
             };
             let own = trial.view.reserved(id).is_some() || protected.contains(&id);
             let alike = (job.tenant, class.clone(), own.then_some(id));
             if !known.contains_key(&alike) && answers < ANSWERS_MAX {
                 answers += 1;
-                known.insert(alike.clone(), Brief::of(&why(&mut trial, &job, &class)));
+                known.insert(alike.clone(), Brief(why(&mut trial, &job, &class)));
             }
             told.extend(known.get(&alike).map(|brief| (id, brief.clone())));
         }
@@ -118,7 +114,21 @@ fn why(trial: &mut Trial, job: &Known, class: &JobClass) -> Why {
 }
 
 impl Brief {
-    fn of(why: &Why) -> Self {
-        Brief { code: why.code(), text: why.text() }
+    /// A stable word, as in an explanation.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.0.code()
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.0.text()
+    }
+
+    /// What of it `names` lets the reader know.
+    #[must_use]
+    pub fn limited(self, names: &Names<'_>) -> Self {
+        Brief(self.0.limited(names))
     }
 }

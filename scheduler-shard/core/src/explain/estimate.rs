@@ -7,7 +7,7 @@
 
 use super::leaving::Leaving;
 use super::trial::Trial;
-use super::words::{counted, listed, span};
+use super::words::{counted, named_jobs, span};
 use crate::job_class::{JobClass, START_MS};
 use crate::policy::reclaim::reclaim;
 use crate::policy::reserve::end_ms;
@@ -137,24 +137,18 @@ impl Estimate {
                 format!("within {within}: {jobs} preempted for it may take that long to stop")
             }
             Basis::GrowthEnds { jobs } => {
-                let named = listed(jobs.iter().map(ToString::to_string), NAMED_MAX);
-                let jobs = if jobs.len() == 1 { "job" } else { "jobs" };
-                format!(
-                    "within {within}, if nobody new goes first: growth of {jobs} {named} may take that long to stop"
-                )
+                let named = named_jobs(jobs, NAMED_MAX);
+                format!("within {within}, if nobody new goes first: growth of {named} may take that long to stop")
             }
             Basis::Reclaim { victims, cool_down_ms, grace_ms } => {
-                let jobs = if victims.len() == 1 { "job" } else { "jobs" };
-                let named = listed(victims.iter().map(ToString::to_string), NAMED_MAX);
+                let named = named_jobs(victims, NAMED_MAX);
                 let (grace, stop) = (span(*grace_ms), span(STOP_MS_MAX));
                 let again = span(RECLAIM_COOLED_MS_MAX);
                 let cool_down = match cool_down_ms {
                     0 => String::new(),
                     left_ms => format!("cool-down {}, up to {again} until the shard tries again, ", span(*left_ms)),
                 };
-                format!(
-                    "within {within}: it may preempt {jobs} {named} ({cool_down}grace {grace}, {stop} to stop and clean)"
-                )
+                format!("within {within}: it may preempt {named} ({cool_down}grace {grace}, {stop} to stop and clean)")
             }
             Basis::Reservation { yields: false } => format!("within {within}: nodes are reserved for it from then on"),
             Basis::Reservation { yields: true } => {

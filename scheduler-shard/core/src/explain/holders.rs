@@ -6,7 +6,7 @@
 
 use super::supply::{self, has_model};
 use super::trial::Trial;
-use super::words::{span, tasks};
+use super::words::{counted, span, tasks};
 use crate::fleet::index::{GROUP_LEVELS, group_of};
 use crate::job_class::{JobClass, Offer};
 use crate::policy::if_ended::IfEnded;
@@ -44,6 +44,8 @@ pub struct Blocker {
     pub movable: bool,
     /// Why the waiting job may not preempt it; none where it may.
     pub protection: Option<Protection>,
+    /// How many jobs of other tenants this stands for, of which the reader may not know more; 0: it is `job`.
+    pub others: u64,
 }
 
 impl Blocker {
@@ -58,6 +60,13 @@ impl Blocker {
         let movable = if self.movable { ", movable" } else { "" };
         let protection = self.protection.map(|why| format!(", may not be preempted: {}", protected(why)));
         let rest = format!("{movable}{}", protection.unwrap_or_default());
+        match (self.others, self.nodes) {
+            (0, _) => {}
+            (1, nodes) => return format!("1 job of another tenant holds {held} on {}{rest}", counted(nodes, "node")),
+            (jobs, nodes) => {
+                return format!("{jobs} jobs of other tenants hold {held} on {}{rest}", counted(nodes, "node"));
+            }
+        }
         match self.nodes {
             0 | 1 => format!("job {} holds {held} on {}{rest}", self.job, self.node),
             nodes => format!("job {} holds {held} on {nodes} nodes ({}, ...){rest}", self.job, self.node),
@@ -238,7 +247,7 @@ fn blocker(view: &View, job: JobId, held: &Held) -> Blocker {
     let movable = view.jobs.get(job.0).is_some_and(|job| job.movable.is_some());
     let in_tasks = held.cards == 0;
     let cards = if in_tasks { held.tasks } else { held.cards };
-    Blocker { job, cards, in_tasks, node, nodes: held.nodes.len() as u64, movable, protection: None }
+    Blocker { job, cards, in_tasks, node, nodes: held.nodes.len() as u64, movable, protection: None, others: 0 }
 }
 
 /// Says of each holder why the job may not preempt it.

@@ -1,6 +1,6 @@
 //! Who leaves which nodes for a job, in words. What must stay true: lists in a sentence are bounded.
 
-use super::words::{listed, span};
+use super::words::{listed, named_job, named_jobs, span};
 use crate::view::View;
 use muster_model::{Allocation, JobId, NodeId};
 use std::collections::BTreeSet;
@@ -29,24 +29,25 @@ impl Leaving {
         Leaving { jobs: jobs.into_iter().collect(), nodes: names(view, nodes), in_ms }
     }
 
-    fn words(&self) -> (String, String, String) {
-        let jobs = if self.jobs.len() == 1 { "job" } else { "jobs" };
-        let jobs = format!("{jobs} {}", listed(self.jobs.iter().map(ToString::to_string), NAMED_MAX));
-        (jobs, listed(self.nodes.iter().cloned(), NAMED_MAX), span(self.in_ms))
+    fn words(&self) -> (String, [String; 2], String) {
+        let nodes = listed(self.nodes.iter().cloned(), NAMED_MAX);
+        // Where others stand is not said.
+        let on = |before: &str| if nodes.is_empty() { String::new() } else { format!(" {before} {nodes}") };
+        (named_jobs(&self.jobs, NAMED_MAX), [on("off"), on("on")], span(self.in_ms))
     }
 
     /// Of jobs that are moved.
     pub(super) fn moving(&self) -> String {
-        let (jobs, nodes, within) = self.words();
+        let (jobs, [off, _], within) = self.words();
         let is = if self.jobs.len() == 1 { "is" } else { "are" };
-        format!("{jobs} {is} being moved off {nodes} for it: it should start within {within}")
+        format!("{jobs} {is} being moved{off} for it: it should start within {within}")
     }
 
     /// Of growth.
     pub(super) fn growth(&self) -> String {
-        let (jobs, nodes, within) = self.words();
+        let (jobs, [_, on], within) = self.words();
         let (gives, grown) = if self.jobs.len() == 1 { ("gives", "it has") } else { ("give", "they have") };
-        format!("{jobs} {gives} back what {grown} grown by on {nodes} for it: it should start within {within}")
+        format!("{jobs} {gives} back what {grown} grown by{on} for it: it should start within {within}")
     }
 }
 
@@ -62,5 +63,5 @@ pub(super) fn names(view: &View, nodes: impl IntoIterator<Item = NodeId>) -> Vec
 /// For people, of a job that is moved.
 pub(super) fn moved(gang: JobId, nodes: &[String], in_ms: u64) -> String {
     let nodes = listed(nodes.iter().cloned(), NAMED_MAX);
-    format!("it is being moved for job {gang}: it should start on {nodes} within {}", span(in_ms))
+    format!("it is being moved for {}: it should start on {nodes} within {}", named_job(gang), span(in_ms))
 }

@@ -378,7 +378,8 @@ impl Reason {
     /// The tenant, cell or job that it names, if any.
     #[must_use]
     pub fn subject(&self) -> String {
-        self.why.subject().or_else(|| self.holders.first().map(|held| held.job.to_string())).unwrap_or_default()
+        let held = || self.holders.first().filter(|held| held.others == 0).map(|held| held.job.to_string());
+        self.why.subject().or_else(held).unwrap_or_default()
     }
 
     /// Whether enough is free, and only how it lies is in the way: what moves can change.

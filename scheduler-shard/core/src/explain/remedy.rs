@@ -3,7 +3,7 @@
 //! What must stay true: a remedy is told only after the change was made on a copy and the job started there ([`super::trial`]).
 
 use super::supply::ClosedNode;
-use super::words::{amount, cpus, joined, listed, memory, resource_word, span, tasks};
+use super::words::{HIDDEN, amount, counted, cpus, joined, listed, memory, named_jobs, resource_word, span, tasks};
 use crate::job_class::ClassKey;
 use muster_model::resources::Resource;
 use muster_model::{DeviceRequest, GpuModel, JobId, NodeHealth, NodeId, NumaPolicy, Spread, TenantId, TopologyLevel};
@@ -198,10 +198,10 @@ impl Change {
             Change::Cpu(milli) => format!("request at most {} for each task", cpus(*milli)),
             Change::Memory(mib) => format!("request at most {} of memory for each task", memory(*mib)),
             Change::Open(nodes) => joined(open_words(nodes).into_iter(), " and "),
-            Change::End(jobs) if jobs.len() == 1 => format!("wait until job {} has ended, or cancel it", jobs[0]),
             Change::End(jobs) => {
-                let named = listed(jobs.iter().map(ToString::to_string), NAMED_MAX);
-                format!("wait until jobs {named} have ended, or cancel them")
+                let (has, them) = if jobs.len() == 1 { ("has", "it") } else { ("have", "them") };
+                let cancel = if jobs.contains(&HIDDEN) { String::new() } else { format!(", or cancel {them}") };
+                format!("wait until {} {has} ended{cancel}", named_jobs(jobs, NAMED_MAX))
             }
         }
     }
@@ -236,6 +236,12 @@ impl Change {
 
 /// `undrain node-1, node-2` and `make node-3 (silent) available again`.
 fn open_words(nodes: &[ToOpen]) -> Vec<String> {
+    if nodes.iter().any(|node| node.name.is_empty()) {
+        return vec![format!(
+            "wait until {} more take new work, or ask an operator",
+            counted(nodes.len() as u64, "node")
+        )];
+    }
     let drained: Vec<&ToOpen> = nodes.iter().filter(|node| node.drained).collect();
     let away: Vec<&ToOpen> = nodes.iter().filter(|node| node.health != NodeHealth::Ready).collect();
     let mut words = Vec::new();

@@ -1,7 +1,7 @@
 //! What reservations have to do with a job's waiting: its own, and those of others.
 
 use super::trial::Trial;
-use super::words::{counted, span, word};
+use super::words::{counted, named_job, span, word};
 use crate::job_class::START_MS;
 use crate::job_class::rounded_down_s;
 use crate::policy::gate::find_place;
@@ -80,7 +80,8 @@ impl ReservedForGang {
     pub(super) fn text(&self) -> String {
         let ReservedForGang { cell, job, in_ms, .. } = self;
         let on = word(self.model);
-        format!("{on} are free in cell {cell}, but reserved for job {job}, which starts there within {}", span(*in_ms))
+        let whom = named_job(*job);
+        format!("{on} are free in cell {cell}, but reserved for {whom}, which starts there within {}", span(*in_ms))
     }
 
     pub(super) fn figures(&self) -> BTreeMap<String, String> {

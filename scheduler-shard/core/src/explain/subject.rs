@@ -6,6 +6,7 @@ use super::anti_affinity::{AntiAffinityConflict, TooSpread};
 use super::lift::Lift;
 use super::reason::Why;
 use super::supply::ClosedNode;
+use super::words::HIDDEN;
 use crate::job_class::JobClass;
 use crate::view::ReservationFault;
 use muster_model::{GpuModel, JobId, TopologyLevel};
@@ -67,11 +68,11 @@ impl Why {
             | Why::PinnedLayout { cell, .. } => Some(cell.clone()),
             Why::OtherCell { other, .. } => Some(other.clone()),
             Why::PoolFull { pool, .. } => Some(pool.clone()),
-            Why::ReservedForGang(kept) => Some(kept.job.to_string()),
+            Why::ReservedForGang(kept) => shown(kept.job),
             Why::InWindow(window) => Some(window.name.clone()),
             Why::Reservation { name, .. } => Some(name.clone()),
-            Why::StarvationGuard { gang, .. } | Why::Moved { gang, .. } => Some(gang.to_string()),
-            Why::Moving(leaving) | Why::GrowthEnds(leaving) => leaving.jobs.first().map(ToString::to_string),
+            Why::StarvationGuard { gang, .. } | Why::Moved { gang, .. } => shown(*gang),
+            Why::Moving(leaving) | Why::GrowthEnds(leaving) => leaving.jobs.first().and_then(|job| shown(*job)),
             Why::NodesClosed { closed, .. } => closed.first().map(|node| node.name.clone()),
             _ => None,
         }
@@ -159,4 +160,9 @@ impl Why {
             _ => None,
         }
     }
+}
+
+/// A job that the reader may know of.
+fn shown(job: JobId) -> Option<String> {
+    (job != HIDDEN).then(|| job.to_string())
 }

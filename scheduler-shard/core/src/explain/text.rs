@@ -4,7 +4,7 @@ use super::reason::{PoolRefusal, Reason, Why};
 use super::remedy::health_word;
 use super::supply::ClosedNode;
 use super::windows;
-use super::words::{bare, cpus, listed, memory, of, tasks, unit, word};
+use super::words::{bare, cpus, listed, memory, named_job, of, tasks, unit, word};
 use muster_model::request::SharingMode;
 use muster_model::resources::Resource;
 use muster_model::{GpuModel, NodeHealth};
@@ -50,8 +50,9 @@ impl Why {
             Why::GrowthEnds(leaving) => leaving.growth(),
             Why::Untrusted => "its tenant is untrusted and may share GPUs only through MIG".to_owned(),
             Why::StarvationGuard { cell, model, gang, cards, free } => format!(
-                "{free} {model} are free in cell {cell}, but the starvation guard keeps them for job {gang} ({cards} GPUs): too many jobs \
-                 behind it have started before it"
+                "{free} {model} are free in cell {cell}, but the starvation guard keeps them for {} ({cards} GPUs): too many jobs behind it have \
+                 started before it",
+                named_job(*gang)
             ),
             Why::Spread(spread) => spread.text(),
             Why::AntiAffinityConflict(kept) => kept.text(),
@@ -220,8 +221,11 @@ fn closed_words(model: Option<GpuModel>, closed: &[ClosedNode]) -> String {
         (false, NodeHealth::Ready) => "takes no new work".to_owned(),
         (false, health) => health_word(health).to_owned(),
     };
-    let named = closed.iter().map(|node| format!("{} ({})", node.name, state(node)));
-    format!("; {all} more are on nodes that take no new work: {}", listed(named, NODES_NAMED_MAX))
+    let named =
+        closed.iter().filter(|node| !node.name.is_empty()).map(|node| format!("{} ({})", node.name, state(node)));
+    let named = listed(named, NODES_NAMED_MAX);
+    let which = if named.is_empty() { String::new() } else { format!(": {named}") };
+    format!("; {all} more are on nodes that take no new work{which}")
 }
 
 pub(super) fn mode_word(mode: SharingMode) -> &'static str {

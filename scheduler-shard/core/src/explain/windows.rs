@@ -68,6 +68,11 @@ impl InWindow {
             Some(limit_s) => format!("begins before the job's time limit of {} ends", span(1_000 * limit_s)),
             None => "is ahead, and the job has no time limit".to_owned(),
         };
+        if node.is_empty() {
+            return format!(
+                "{on} are free in cell {cell}, but their nodes have {kind} from {start}{until}, which {why}"
+            );
+        }
         format!("{on} are free in cell {cell}, but node {node} has {kind} {name} from {start}{until}, which {why}")
     }
 

@@ -1,7 +1,7 @@
 //! Figures as people read them.
 
-use muster_model::GpuModel;
 use muster_model::resources::{GpuUnits, Resource, cards_in_words, thousandths_in_words};
+use muster_model::{GpuModel, JobId};
 
 pub(super) use muster_model::resources::cpus_in_words as cpus;
 pub(super) use muster_model::resources::memory_in_words as memory;
@@ -45,6 +45,30 @@ pub(super) fn unit(resource: Resource) -> String {
         Resource::Cpu => "CPUs".to_owned(),
         Resource::Memory => "of memory".to_owned(),
     }
+}
+
+/// A job that the reader may not know of, in the place of its id; no job has this one.
+pub(super) const HIDDEN: JobId = JobId(0);
+
+/// `job 12`, `jobs 12, 13`, `job 12 and 2 jobs of other tenants`; at most `most` are named.
+pub(super) fn named_jobs(jobs: &[JobId], most: usize) -> String {
+    let own: Vec<String> = jobs.iter().filter(|job| **job != HIDDEN).map(ToString::to_string).collect();
+    let others = match jobs.len() - own.len() {
+        0 => None,
+        1 => Some("1 job of another tenant".to_owned()),
+        count => Some(format!("{count} jobs of other tenants")),
+    };
+    let own = match own.as_slice() {
+        [] => None,
+        [only] => Some(format!("job {only}")),
+        _ => Some(format!("jobs {}", listed(own.into_iter(), most))),
+    };
+    [own, others].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
+
+/// `job 12`, or whose it is where the reader may not know of it.
+pub(super) fn named_job(job: JobId) -> String {
+    if job == HIDDEN { "a job of another tenant".to_owned() } else { format!("job {job}") }
 }
 
 /// `1 task`, `8 tasks`.

@@ -371,7 +371,9 @@ fn apply(fleet: &mut Fleet, id: JobId, remedy: &Remedy) {
 }
 
 fn explained(fleet: &Fleet, job: JobId) -> Explanation {
-    explain(&fleet.view, job, fleet.now_ms).expect("it is live")
+    let said = explain(&fleet.view, job, fleet.now_ms).expect("it is live");
+    super::limited::check_names_no_other(fleet, job, &said);
+    said
 }
 
 fn check(fleet: &Fleet) -> Result<(), TestCaseError> {

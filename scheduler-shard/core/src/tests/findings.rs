@@ -314,11 +314,13 @@ fn a_list_is_told_the_gate_of_each_job() {
     let full = fleet.submit(gang(1, 1));
     fleet.settle();
     let told = crate::explain::brief(&fleet.view, &[capped, full, JobId(1)], fleet.now_ms);
-    let told: Vec<(JobId, &str, &str)> =
-        told.iter().map(|(id, brief)| (*id, brief.code, brief.text.as_str())).collect();
+    let told: Vec<(JobId, &str, String)> = told.iter().map(|(id, brief)| (*id, brief.code(), brief.text())).collect();
     let over = "quota of capped: 0 of 0 h100 in use; this job needs 1 more";
     assert_eq!(
         told,
-        [(capped, "over_max", over), (full, "no_free_gpus", "0 of 8 h100 are free in cell cell-1; 1 h100 needed")]
+        [
+            (capped, "over_max", over.to_owned()),
+            (full, "no_free_gpus", "0 of 8 h100 are free in cell cell-1; 1 h100 needed".to_owned())
+        ]
     );
 }

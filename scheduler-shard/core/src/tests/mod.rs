@@ -10,6 +10,7 @@ mod explaining;
 mod findings;
 mod fleet;
 mod laws;
+mod limited;
 mod mig;
 mod modes;
 mod nvlink;

@@ -10,6 +10,7 @@ fn check(fleet: &mut Fleet, spec: JobSpec, code: &str, text: &str, fix: &str) {
     let job = fleet.submit(spec);
     fleet.settle();
     let said = explain(&fleet.view, job, 0).expect("live");
+    super::limited::check_names_no_other(fleet, job, &said);
     let reason = said.reasons.first().expect("it waits for a reason");
     assert_eq!(reason.code(), code, "{}", reason.text());
     assert!(reason.text().contains(text), "text: {}", reason.text());

@@ -3,7 +3,7 @@
 //! A waiting job is explained by the scheduler's own core, as a search ([`crate::services::search`]). What must stay true: the answer
 //! holds at the revision it names; every job gets at least one reason.
 
-use super::{preempted, unknown};
+use super::{limited, preempted, unknown};
 use crate::services::{App, plan};
 use muster_control_core::State;
 use muster_model::identity::Author;
@@ -25,14 +25,13 @@ pub(super) async fn explain(
 ) -> Result<v1::ExplainReply, Status> {
     let id = JobId(request.job_id);
     app.catch_up(request.consistency).await?;
-    let (job, spread_out, victim, no_nodes, now_ms, revision) = app.consensus.read(|state, revision| {
-        let job = state.jobs.get(&id).map(Arc::clone);
-        let spread_out = job.as_ref().and_then(|job| wider_than_preferred(state, job));
-        let victim = job.as_ref().and_then(|job| preempted::reason(state, job));
-        let victim = victim.or_else(|| job.as_ref().and_then(|job| cleaning(state, job)));
-        (job, spread_out, victim, state.nodes.is_empty(), state.meta.now_ms, revision)
+    let job = app.consensus.read(|state, _| state.jobs.get(&id).map(Arc::clone));
+    let (job, allowed) = super::get::find(app, author, Rpc::JobsExplain, job, id)?;
+    let sees = allowed.sees();
+    let (spread_out, victim, no_nodes, now_ms, revision) = app.consensus.read(|state, revision| {
+        let victim = preempted::reason(state, sees, &job).or_else(|| cleaning(state, &job));
+        (wider_than_preferred(state, &job), victim, state.nodes.is_empty(), state.meta.now_ms, revision)
     });
-    let (job, _) = super::get::find(app, author, Rpc::JobsExplain, job, id)?;
     if !matches!(job.phase, JobPhase::Queued) {
         let phase = job.phase.word().to_owned();
         let reasons = std::iter::once(standing(&job)).chain(victim).chain(spread_out).chain(chosen(&job)).collect();
@@ -59,7 +58,12 @@ pub(super) async fn explain(
     };
     let found = app.searches.enter()?.look(app, revision, looked).await?;
     // Between the two looks it may have ended.
-    let (explained, moves, revision) = found.ok_or_else(|| unknown(app, author, id))?;
+    let (mut explained, mut moves, revision) = found.ok_or_else(|| unknown(app, author, id))?;
+    if !sees.shows_fleet() {
+        explained = app.consensus.read(|state, _| limited::with_names(state, sees, |names| explained.limited(names)));
+        // They name nodes and jobs of others, and are an operator's to make.
+        moves = moves.filter(Result::is_err);
+    }
     let mut reasons: Vec<v1::Reason> = explained.reasons.iter().map(told).collect();
     if no_nodes {
         reasons = vec![v1::Reason {

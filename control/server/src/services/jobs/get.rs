@@ -1,6 +1,6 @@
 //! One job, live or over, with what it holds.
 
-use super::{allow_ended, unknown};
+use super::{allow_ended, limited, unknown};
 use crate::api::refusal;
 use crate::secrets;
 use crate::services::App;
@@ -52,13 +52,13 @@ pub(super) async fn get(app: &App, author: &Author, request: v1::GetJobRequest) 
     Ok(v1::GetJobReply {
         secrets_missing: secrets_missing.unwrap_or_default(),
         job: Some(shown(app, &allowed, &job)),
-        allocation: allocation.map(|allocation| v1::Allocation::from(&*allocation)),
+        allocation: allocation.map(|held| held_as_shown(app, &allowed, &held)),
         revision: revision.0,
         node_names,
         cell_name,
         failure_nodes,
         account_paths,
-        growth: growth.iter().map(|part| v1::Allocation::from(&**part)).collect(),
+        growth: growth.iter().map(|part| held_as_shown(app, &allowed, part)).collect(),
         growth_nodes,
     })
 }
@@ -115,10 +115,20 @@ pub(super) fn find(
     Ok((job, allowed))
 }
 
+/// An allocation of the job as it is sent.
+fn held_as_shown(app: &App, allowed: &Allowed, held: &Allocation) -> v1::Allocation {
+    let mut shown = v1::Allocation::from(held);
+    app.consensus.read(|state, _| limited::allocation(state, allowed.sees(), &mut shown));
+    shown
+}
+
 /// The job as it is sent; its command and environment only to those who may read what its tenant wrote.
 fn shown(app: &App, allowed: &Allowed, job: &Job) -> v1::Job {
     let mut shown = v1::Job::from(job);
-    let content = app.consensus.read(|state, _| allowed.sees().shows_content(state, job.tenant));
+    let content = app.consensus.read(|state, _| {
+        limited::job(state, allowed.sees(), &mut shown);
+        allowed.sees().shows_content(state, job.tenant)
+    });
     if content {
         super::note_read(app, allowed, job, "command and environment");
     }

@@ -4,7 +4,7 @@
 //! next one); following the tokens shows every job that matched throughout once, whatever is submitted or ends meanwhile.
 
 use super::get::account_path;
-use super::reasons;
+use super::{limited, reasons};
 use crate::api::refusal;
 use crate::services::App;
 use crate::services::paging::{self, Page};
@@ -69,7 +69,8 @@ pub(super) async fn list(
     }
     let history = if filter.wants_finished() { filter.finished(app, &sees, after, size)? } else { Found::nothing() };
     let (jobs, next_page_token) = filter.page(live, history, size, &question);
-    let reasons = if request.reasons { reasons::reasons(app, &jobs, revision, now_ms).await } else { Vec::new() };
+    let reasons =
+        if request.reasons { reasons::reasons(app, &jobs, revision, (now_ms, &sees)).await } else { Vec::new() };
     let cells: BTreeSet<CellId> = jobs.iter().filter_map(|job| job.cell).collect();
     let named = |state: &State| {
         let cells = cells.iter().filter_map(|id| state.cells.get(id));
@@ -80,15 +81,16 @@ pub(super) async fn list(
         Some(held.account().map(|id| account_path(state, id)).unwrap_or_default())
     };
     let paid = |state: &State| jobs.iter().filter_map(|job| Some((job.id.0, account(state, job)?))).collect();
-    let (cell_names, accounts) = app.consensus.read(|state, _| (named(state), paid(state)));
-    Ok(v1::ListJobsReply {
-        jobs: jobs.iter().map(|job| job_in_brief(job)).collect(),
-        next_page_token,
-        revision: revision.0,
-        reasons,
-        cell_names,
-        accounts,
-    })
+    let in_brief = |state: &State, job: &Arc<Job>| {
+        let mut shown = job_in_brief(job);
+        limited::job(state, &sees, &mut shown);
+        shown
+    };
+    let (shown, cell_names, accounts) = app.consensus.read(|state, _| {
+        let shown = jobs.iter().map(|job| in_brief(state, job)).collect();
+        (shown, named(state), paid(state))
+    });
+    Ok(v1::ListJobsReply { jobs: shown, next_page_token, revision: revision.0, reasons, cell_names, accounts })
 }
 
 fn parse_job(text: &str) -> Result<JobId, Status> {

@@ -4,6 +4,7 @@ mod dependencies;
 mod explain;
 mod get;
 mod hold;
+mod limited;
 mod list;
 mod logs;
 mod preempted;

@@ -3,6 +3,7 @@
 //! What must stay true: it says what the state has recorded; tenants are named as they are called now.
 
 use muster_control_core::State;
+use muster_control_core::authz::Visibility;
 use muster_model::attempt::PreemptedBy;
 use muster_model::ids::{JobId, TenantId};
 use muster_model::{AllocationState, EndCause, GpuUnits, Job, JobPhase, PreemptReason, utc};
@@ -10,7 +11,7 @@ use muster_proto::v1;
 use std::collections::BTreeMap;
 
 /// Of a job that is being preempted, or waits since it was.
-pub(super) fn reason(state: &State, job: &Job) -> Option<v1::Reason> {
+pub(super) fn reason(state: &State, sees: &Visibility, job: &Job) -> Option<v1::Reason> {
     match &job.phase {
         JobPhase::Stopping(id) => {
             let (by, reason) = match &state.allocations.get(id)?.state {
@@ -20,7 +21,7 @@ pub(super) fn reason(state: &State, job: &Job) -> Option<v1::Reason> {
             };
             let for_whom = by.and_then(|by| state.jobs.get(&by));
             let account = for_whom.and_then(|job| job.claim.as_ref()?.account);
-            let by = By { job: by, tenant: for_whom.map(|job| job.tenant), account, reason };
+            let by = By { job: by, tenant: for_whom.map(|job| job.tenant), account, reason }.limited(state, sees);
             let grace_s = job.spec.preemption.grace_s(job.spec.grace_s);
             let since_ms = for_whom.and_then(|job| Some(job.claim.as_ref()?.made_ms));
             let until = since_ms.map(|ms| format!(", until {}", utc::show(ms + 1_000 * grace_s))).unwrap_or_default();
@@ -33,7 +34,7 @@ pub(super) fn reason(state: &State, job: &Job) -> Option<v1::Reason> {
         JobPhase::Queued => {
             let record = job.attempts.last()?;
             let PreemptedBy { job: by, tenant, account, reason, lost_gpu_unit_ms } = record.preempted?;
-            let by = By { job: by, tenant, account, reason };
+            let by = By { job: by, tenant, account, reason }.limited(state, sees);
             let since = match job.checkpoint_ms.filter(|at_ms| *at_ms >= record.bound_ms) {
                 Some(at_ms) => format!("since its checkpoint at {}", utc::show(at_ms)),
                 None => "since its start, because it had made no checkpoint".to_owned(),
@@ -62,6 +63,17 @@ struct By {
 }
 
 impl By {
+    /// Without what names others, for whoever does not see them.
+    fn limited(self, state: &State, sees: &Visibility) -> Self {
+        let is_seen = self.tenant.is_some_and(|tenant| sees.shows(state, tenant)) || sees.shows_fleet();
+        By {
+            job: self.job.filter(|_| is_seen),
+            tenant: self.tenant.filter(|_| is_seen),
+            account: self.account.filter(|account| sees.shows_limits(state, *account)),
+            reason: self.reason,
+        }
+    }
+
     /// `by job 9 of research/vision (reclaim: the floor of research pays)`.
     fn in_words(&self, state: &State) -> String {
         let tenant = self.tenant.map(|tenant| format!(" of {}", path(state, tenant))).unwrap_or_default();

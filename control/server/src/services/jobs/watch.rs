@@ -4,7 +4,7 @@
 //! snapshot; the watch of one job ends by itself when the job is over.
 
 use super::list::below;
-use super::unknown;
+use super::{limited, unknown};
 use crate::api::refusal;
 use crate::consensus::{Follower, Lagged};
 use crate::services::App;
@@ -166,7 +166,9 @@ impl Watch {
     }
 
     async fn send(&self, revision: Revision, job: &Job) -> Result<(), End> {
-        self.event(revision, v1::job_event::Event::Job(job_in_brief(job))).await
+        let mut shown = job_in_brief(job);
+        self.app.consensus.read(|state, _| limited::job(state, &self.sees, &mut shown));
+        self.event(revision, v1::job_event::Event::Job(shown)).await
     }
 
     async fn event(&self, revision: Revision, event: v1::job_event::Event) -> Result<(), End> {
