@@ -243,9 +243,11 @@ impl Shared {
         let mut cards = self.cards.observed();
         // What asks for more than a reset is not reset.
         let mut worst: BTreeMap<u16, Repair> = BTreeMap::new();
-        for Withheld { gpu, slice, reason, repair, .. } in self.health.refused() {
-            let Some(card) = cards.get_mut(usize::from(gpu)) else { continue };
+        for Withheld { gpu, repair, .. } in self.health.withheld() {
             worst.entry(gpu).and_modify(|worst| *worst = (*worst).max(repair)).or_insert(repair);
+        }
+        for Withheld { gpu, slice, reason, .. } in self.health.refused() {
+            let Some(card) = cards.get_mut(usize::from(gpu)) else { continue };
             match slice {
                 None => drop(card.withheld.get_or_insert(reason)),
                 Some(place) => card.withheld_slices.push((place, reason)),

@@ -249,7 +249,7 @@ fn card_work(desired: &Desired, observed: &Observed, holders: &[Holders]) -> Vec
         let mut live = observed.tasks.values().filter(|task| task.is_live());
         live.any(|task| task.spec.devices.iter().any(|hold| hold.gpu == card))
     };
-    let may_reset = observed.resets && desired.drained && is_unused(observed, holders);
+    let may_reset = observed.resets && desired.drained && is_unused(desired, observed, holders);
     let work = |(card, (seen, held)): (u16, (&CardObserved, &Holders))| {
         let pinned = pinned_on(desired, card, seen);
         let rules =
@@ -271,9 +271,11 @@ fn card_work(desired: &Desired, observed: &Observed, holders: &[Holders]) -> Vec
 }
 
 /// Whether nobody uses a card of the node, or is about to.
-fn is_unused(observed: &Observed, holders: &[Holders]) -> bool {
+fn is_unused(desired: &Desired, observed: &Observed, holders: &[Holders]) -> bool {
     let is_over = observed.tasks.values().all(|task| !task.is_live());
-    is_over && observed.cleaning.is_empty() && holders.iter().all(Holders::is_empty)
+    // Also one that waits for its secrets.
+    let mut waits = desired.tasks.iter().filter(|(key, task)| task.stop.is_none() && !observed.tasks.contains_key(key));
+    is_over && waits.next().is_none() && observed.cleaning.is_empty() && holders.iter().all(Holders::is_empty)
 }
 
 /// The MIG instances that stand on a card also while nobody holds them, of those that it can have. On what is withheld none is made, and none that stands is

@@ -214,7 +214,7 @@ fn author(
         .ok_or_else(|| unauthenticated("that is no session or token of muster: it was cut, or belongs elsewhere"))?;
     let hash: [u8; 32] = Sha256::digest(secret).into();
     let now_ms = consensus.now_ms();
-    let is_behind = !consensus.is_leader();
+    let is_behind = !consensus.leads_up_to_date();
     let principal = consensus.read(|state, _| match prove(state, now_ms, id, &hash, from) {
         // It was made after all that this node has applied.
         Err(_) if is_behind && id > state.meta.next_credential => Err(NotKnown::NotYet),

@@ -63,6 +63,16 @@ impl Core {
         alone || self.heartbeats.quorum_heard().is_some_and(|heard| heard.elapsed() < silence_max)
     }
 
+    /// Whether this node leads, was confirmed lately, and has applied whatever an earlier leader has acknowledged: an entry of its own term is applied.
+    pub(crate) fn leads_up_to_date(&self) -> bool {
+        let has_applied = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow();
+            metrics.last_applied.is_some_and(|applied| applied.leader_id.term == metrics.current_term)
+        };
+        has_applied && self.is_leader() && self.hears_quorum()
+    }
+
     /// The leader, when it is another node that this one can reach.
     pub(crate) fn other_leader(&self) -> Option<(u64, Member)> {
         let leader = self.leadership.borrow().leader.filter(|leader| *leader != self.id)?;

@@ -311,6 +311,12 @@ impl Consensus {
         self.core().is_leader()
     }
 
+    /// Whether this node leads and has applied whatever was acknowledged before.
+    #[must_use]
+    pub fn leads_up_to_date(&self) -> bool {
+        self.core().leads_up_to_date()
+    }
+
     /// Whether this node is a live part of the cluster, as far as it knows: what it has applied is then not far behind.
     #[must_use]
     pub fn hears_quorum(&self) -> bool {

@@ -97,7 +97,7 @@ fn signed_head(app: &App, number: u64, hash: [u8; 32]) -> Option<v1::SignedAudit
             Some(v1::SignedAuditHead { number, hash: hash.to_vec(), at_ms, signature, chain })
         }
         Err(error) => {
-            tracing::warn!(%error, "the end of the audit is not signed");
+            tracing::debug!(%error, "the end of the audit is not signed");
             None
         }
     }

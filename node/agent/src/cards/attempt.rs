@@ -15,10 +15,8 @@ use tokio::time::timeout;
 const READ_MAX: Duration = Duration::from_secs(5);
 /// Changing the mode of a card or making an instance takes seconds at the most.
 const STEP_MAX: Duration = Duration::from_secs(30);
-/// A reset ends the helper, runs a command and starts the helper again.
-const RESET_MAX: Duration = Duration::from_secs(150);
-/// For a reset to be taken into account; what comes of that is one write to the disk.
-const HEARD_MAX: Duration = Duration::from_secs(10);
+/// A reset ends the helper, which may just be starting (two minutes), runs a command (one and a half), and waits until the helper is there again.
+const RESET_MAX: Duration = Duration::from_secs(360);
 
 /// Why an attempt did not succeed.
 enum Failure {
@@ -33,6 +31,9 @@ pub(super) async fn make(cards: &Cards, index: usize, steps: Vec<CardStep>) {
     let mut failure = None;
     for step in &steps {
         if let Err(why) = take(cards, card, *step).await {
+            if *step == CardStep::Reset && matches!(why, Failure::Refused(_)) {
+                take_back(cards, card, &steps).await;
+            }
             failure = Some(why);
             break;
         }
@@ -85,7 +86,7 @@ async fn take(cards: &Cards, card: u16, step: CardStep) -> Result<(), Failure> {
     within(STEP_MAX, &step.to_string(), cards.backend.take(card, step)).await
 }
 
-/// Resets a card, and waits until its verdicts are lifted: otherwise the next plan would reset it again.
+/// Resets a card, and waits until that is taken into account: otherwise the next plan would reset it again. A reset that was refused does not count.
 async fn reset(cards: &Cards, card: u16) -> Result<(), Failure> {
     if !cards.may_reset(card) {
         let why = "it was reset twice within a day and asks for a reset again; reboot the node, or look at the GPU"
@@ -93,18 +94,29 @@ async fn reset(cards: &Cards, card: u16) -> Result<(), Failure> {
         return Err(Failure::Refused(GpuError::Refused { card, why }));
     }
     tracing::warn!(node = cards.host.name, card, "resetting a GPU of a drained node that nobody uses");
-    within(RESET_MAX, &CardStep::Reset.to_string(), cards.backend.take(card, CardStep::Reset)).await?;
+    let done = within(RESET_MAX, &CardStep::Reset.to_string(), cards.backend.take(card, CardStep::Reset)).await;
+    if !matches!(done, Err(Failure::Refused(_))) {
+        cards.count_reset(card);
+    }
+    done?;
     metrics::counter!("muster_agent_gpu_resets_total").increment(1);
     tracing::warn!(node = cards.host.name, card, "a GPU was reset");
     let (heard, until_heard) = oneshot::channel();
-    let _ = timeout(HEARD_MAX, async {
-        // Without a listener there are no verdicts.
-        if cards.tell_reset.send((card, heard)).await.is_ok() {
-            let _ = until_heard.await;
-        }
-    })
-    .await;
+    // Whoever keeps verdicts has ended where nobody hears of it.
+    if cards.tell_reset.send((card, heard)).await.is_ok() {
+        let _ = until_heard.await;
+    }
     Ok(())
+}
+
+/// Takes back a MIG mode that was noted for a reset which is not done: otherwise it would come with the next reboot, and the card is withheld until then.
+async fn take_back(cards: &Cards, card: u16, steps: &[CardStep]) {
+    let noted = steps.iter().find_map(|step| if let CardStep::NoteMig(on) = step { Some(*on) } else { None });
+    if let Some(on) = noted
+        && take(cards, card, CardStep::NoteMig(!on)).await.is_err()
+    {
+        tracing::error!(node = cards.host.name, card, "a MIG mode that was noted for a reset could not be taken back");
+    }
 }
 
 async fn within<T>(most: Duration, doing: &str, call: impl Future<Output = Result<T, GpuError>>) -> Result<T, Failure> {

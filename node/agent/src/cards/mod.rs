@@ -87,6 +87,8 @@ enum Work {
     None,
     Reading,
     Changing,
+    /// The same, with a reset of the card: nothing else of the node begins meanwhile.
+    Resetting,
 }
 
 /// The last attempt did not succeed.
@@ -122,6 +124,8 @@ impl Cards {
 
     /// What the plan may count on.
     pub(crate) fn observed(&self) -> Vec<CardObserved> {
+        let slots = self.slots.lock();
+        let is_reset_under_way = slots.iter().any(|slot| slot.work == Work::Resetting);
         let observed = |(gpu, slot): (&Gpu, &Slot)| {
             let (silent, failed) = match &slot.trouble {
                 Some(trouble) if trouble.is_silent => (Some(trouble.why.clone()), None),
@@ -131,7 +135,8 @@ impl Cards {
             CardObserved {
                 model: gpu.model,
                 setting: known.map(CardState::setting),
-                changing: slot.work == Work::Changing,
+                // A reset may reach cards that are linked with it: nothing starts on any card meanwhile.
+                changing: slot.work == Work::Changing || is_reset_under_way,
                 failed,
                 failed_steps: slot.trouble.as_ref().map(|trouble| trouble.steps.clone()).unwrap_or_default(),
                 mps_failed: slot.mps_failed,
@@ -141,7 +146,7 @@ impl Cards {
                 withheld: silent.clone().or_else(|| slot.state.as_ref().and_then(|state| state.withheld.clone())),
             }
         };
-        self.gpus.iter().zip(self.slots.lock().iter()).map(observed).collect()
+        self.gpus.iter().zip(slots.iter()).map(observed).collect()
     }
 
     /// What takes no new work; a card that has not been read yet is withheld too.
@@ -187,16 +192,19 @@ impl Cards {
         self.resets.lock().take()
     }
 
-    /// Whether a card may be reset once more; counts it if so.
+    /// Whether a card may be reset once more.
     fn may_reset(&self, card: u16) -> bool {
         let mut slots = self.slots.lock();
         let Some(slot) = slots.get_mut(usize::from(card)) else { return false };
         slot.was_reset.retain(|at| at.elapsed() < RESETS_WITHIN);
-        let may = slot.was_reset.len() < RESETS_MAX;
-        if may {
+        slot.was_reset.len() < RESETS_MAX
+    }
+
+    /// A card was reset, or may have been.
+    fn count_reset(&self, card: u16) {
+        if let Some(slot) = self.slots.lock().get_mut(usize::from(card)) {
             slot.was_reset.push_back(Instant::now());
         }
-        may
     }
 
     /// How a card was driven when it was read last.
@@ -285,9 +293,15 @@ impl Cards {
             let mut slots = self.slots.lock();
             for CardWork { card, steps } in needed {
                 let index = usize::from(*card);
-                // A reset is done alone: it takes the helper of all cards away, and may reach cards that are linked with this one.
-                let is_under_way = slots.iter().any(|slot| slot.work == Work::Changing);
-                if is_under_way && steps.contains(&CardStep::Reset) {
+                // A reset is done alone: it takes the helper of all cards away, and may reach cards that are linked with this one. Whoever ends wakes the
+                // reconciler.
+                let resets = steps.contains(&CardStep::Reset);
+                let in_the_way = |slot: &Slot| match slot.work {
+                    Work::None => false,
+                    Work::Reading | Work::Changing => resets,
+                    Work::Resetting => true,
+                };
+                if slots.iter().any(in_the_way) {
                     continue;
                 }
                 let Some(slot) = slots.get_mut(index).filter(|slot| slot.work == Work::None) else { continue };
@@ -306,7 +320,11 @@ impl Cards {
                 if steps.is_empty() && !is_silent {
                     continue;
                 }
-                slot.work = if steps.is_empty() { Work::Reading } else { Work::Changing };
+                slot.work = match steps.is_empty() {
+                    true => Work::Reading,
+                    false if resets => Work::Resetting,
+                    false => Work::Changing,
+                };
                 due.push((index, steps.clone()));
             }
         }

@@ -1,13 +1,13 @@
 //! The side that dials.
 //!
-//! What must stay true: clear text is spoken only where it is expected, or where it may be and the other side has answered in clear text; never with a side that
-//! has shown a certificate, whatever is wrong with it.
+//! What must stay true: clear text is spoken only where it is expected, or where it may be and the other side has answered with what is no record of TLS; never
+//! because of a certificate that is wrong.
 
 use super::{ALPN, HANDSHAKE_WITHIN, TlsError, TrustStore, count, kind};
 use crate::net::Expect;
 use crate::pki::{Wanted, ask};
-use rustls::Error as RustlsError;
 use rustls::pki_types::ServerName;
+use rustls::{Error as RustlsError, InvalidMessage};
 use std::io;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -45,7 +45,7 @@ pub(crate) async fn connect(
 fn has_answered_in_clear_text(error: &TlsError) -> bool {
     let TlsError::Handshake(error) = error else { return false };
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<RustlsError>());
-    matches!(inner, Some(RustlsError::InvalidMessage(_)))
+    matches!(inner, Some(RustlsError::InvalidMessage(InvalidMessage::InvalidContentType)))
 }
 
 fn outcome(error: &TlsError) -> &'static str {

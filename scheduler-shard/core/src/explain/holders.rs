@@ -63,9 +63,7 @@ impl Blocker {
         match (self.others, self.nodes) {
             (0, _) => {}
             (1, nodes) => return format!("1 job of another tenant holds {held} on {}{rest}", counted(nodes, "node")),
-            (jobs, nodes) => {
-                return format!("{jobs} jobs of other tenants hold {held} on {}{rest}", counted(nodes, "node"));
-            }
+            (jobs, _) => return format!("{jobs} jobs of other tenants hold {held}{rest}"),
         }
         match self.nodes {
             0 | 1 => format!("job {} holds {held} on {}{rest}", self.job, self.node),

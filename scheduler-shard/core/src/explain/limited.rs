@@ -63,7 +63,8 @@ fn together(others: &[Blocker]) -> Option<Blocker> {
         cards: others.iter().map(|held| held.cards).sum(),
         in_tasks: first.in_tasks,
         node: String::new(),
-        nodes: others.iter().map(|held| held.nodes).sum(),
+        // Those of several jobs may be the same.
+        nodes: if others.len() == 1 { first.nodes } else { 0 },
         movable: others.iter().all(|held| held.movable),
         // Why each is protected says what it is.
         protection: None,
@@ -136,6 +137,23 @@ impl Leaving {
     }
 }
 
+/// How the record of an attempt begins that was preempted (`control/core/src/plan/attempts.rs`), for a job, and for a window of its nodes.
+const PREEMPTED_BY: &str = "preempted by job ";
+const PREEMPTED: &str = "preempted (";
+
+/// Why an attempt ended, without jobs and windows of others: `preempted by job 9 (reclaim)` is `preempted (reclaim)` for whoever does not see job 9.
+#[must_use]
+pub fn without_others(text: &str, sees_job: &dyn Fn(JobId) -> bool) -> String {
+    if let Some((by, rest)) = text.strip_prefix(PREEMPTED_BY).and_then(|rest| rest.split_once(' ')) {
+        let is_seen = by.parse().is_ok_and(|by| sees_job(JobId(by)));
+        return if is_seen { text.to_owned() } else { format!("preempted {rest}") };
+    }
+    match text.find(')').filter(|_| text.starts_with(PREEMPTED)) {
+        Some(end) => text[..=end].to_owned(),
+        None => text.to_owned(),
+    }
+}
+
 /// Nodes that take no work are counted, and not named.
 fn unnamed(closed: Vec<ClosedNode>) -> Vec<ClosedNode> {
     closed.into_iter().map(|node| ClosedNode { name: String::new(), ..node }).collect()
@@ -172,9 +190,9 @@ impl Why {
             Why::HostTooFull { cell, model, cpu, cpu_milli, memory_mib, host: _ } => {
                 Why::HostTooFull { cell, model, cpu, cpu_milli, memory_mib, host: None }
             }
+            Why::Requeued { why } => Why::Requeued { why: without_others(&why, names.job) },
             // Of its own tenant and those above it, of pools and cells, and sums.
             Why::JustQueued { .. }
-            | Why::Requeued { .. }
             | Why::NoCell { .. }
             | Why::CellWithoutShard { .. }
             | Why::NoCards { .. }

@@ -40,7 +40,7 @@ pub use estimate::{Basis, Estimate, Predicted};
 pub use holders::Blocker;
 pub use leaving::Leaving;
 pub use levels::Wider;
-pub use limited::Names;
+pub use limited::{Names, without_others};
 pub use pinned::PinnedPool;
 pub use position::POSITION_MAX;
 pub use reason::{PoolRefusal, Reason, Why};

@@ -27,10 +27,11 @@ pub(super) fn check_names_no_other(fleet: &Fleet, job: JobId, said: &Explanation
         let capacity = fleet.view.capacity();
         let nodes = capacity.nodes().values().map(|there| there.node.spec.name.clone());
         let tenants = capacity.tenants().values().map(|at| at.path.clone());
-        // `a` is a word.
-        nodes.chain(tenants.filter(|path| !is_above(path) && path.len() > 1)).collect()
+        // Names of one letter are words too, `other` is one where it is not a name.
+        nodes.chain(tenants.filter(|path| !is_above(path))).filter(|name| name.len() > 1).collect()
     };
     for text in texts(&limited) {
+        let text = text.replace("of other tenants", "").replace("of another tenant", "").replace("for other jobs", "");
         let words: Vec<&str> =
             text.split(|letter: char| !letter.is_alphanumeric() && !"-_/.".contains(letter)).collect();
         let named = others.iter().find(|other| words.contains(&other.as_str()));

@@ -8,10 +8,7 @@ use muster_control_core::authz::Visibility;
 use muster_model::{JobId, TenantId};
 use muster_proto::v1;
 use muster_proto::v1::end_cause::Cause;
-use muster_scheduler_core::explain::Names;
-
-/// How the record of an attempt begins that was preempted for a job (`control/core/src/plan/attempts.rs`).
-const PREEMPTED_BY: &str = "preempted by job ";
+use muster_scheduler_core::explain::{Names, without_others};
 
 pub(super) fn sees_job(state: &State, sees: &Visibility, job: JobId) -> bool {
     sees.shows_fleet() || state.jobs.get(&job).is_some_and(|job| sees.shows(state, job.tenant))
@@ -47,7 +44,11 @@ pub(super) fn job(state: &State, sees: &Visibility, job: &mut v1::Job) {
 
 /// The same of what it holds.
 pub(super) fn allocation(state: &State, sees: &Visibility, held: &mut v1::Allocation) {
+    if sees.shows_fleet() {
+        return;
+    }
     let by = match held.stopping.as_mut().and_then(|cause| cause.cause.as_mut()) {
+        Some(Cause::Window(window)) => return window.name.clear(),
         Some(Cause::Preempted(preempted)) => &mut preempted.by,
         Some(Cause::Shrunk(shrunk)) => &mut shrunk.by,
         _ => return,
@@ -55,11 +56,6 @@ pub(super) fn allocation(state: &State, sees: &Visibility, held: &mut v1::Alloca
     *by = by.filter(|by| sees_job(state, sees, JobId(*by)));
 }
 
-/// `preempted by job 9 (reclaim)` is `preempted (reclaim)` for whoever does not see job 9.
 fn text(state: &State, sees: &Visibility, text: &mut String) {
-    let Some((by, rest)) = text.strip_prefix(PREEMPTED_BY).and_then(|rest| rest.split_once(' ')) else { return };
-    let is_seen = by.parse().is_ok_and(|by| sees_job(state, sees, JobId(by)));
-    if !is_seen {
-        *text = format!("preempted {rest}");
-    }
+    *text = without_others(text, &|job| sees_job(state, sees, job));
 }

@@ -100,9 +100,12 @@ pub(super) struct Away<'a> {
 struct WantedAway<'a>(&'a Shared);
 
 impl Drop for WantedAway<'_> {
+    /// Whoever asks is told that it is away until the next one is there: loading NVML takes longer than they would wait.
     fn drop(&mut self) {
-        self.0.inner.lock().is_away = false;
-        self.0.changed.notify_waiters();
+        let mut inner = self.0.inner.lock();
+        if inner.running.is_some() {
+            inner.is_away = false;
+        }
     }
 }
 
@@ -229,6 +232,19 @@ impl Link {
         }
     }
 
+    /// Waits until the helper that was away is there again, or is known not to start.
+    pub(super) async fn until_back(&self) {
+        loop {
+            let changed = self.shared.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if !self.shared.inner.lock().is_away {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Versions of the driver and of CUDA.
     pub(super) async fn versions(&self) -> Result<Versions, AskError> {
         self.running(|_, running| Ok(running.versions.clone())).await
@@ -310,7 +326,7 @@ impl Shared {
     fn up(&self, running: Running) {
         let mut inner = self.inner.lock();
         inner.running = Some(running);
-        inner.broken = None;
+        (inner.broken, inner.is_away) = (None, false);
         inner.ask_for_events();
         drop(inner);
         self.changed.notify_waiters();
@@ -320,6 +336,8 @@ impl Shared {
     fn down(&self, broken: Option<String>) {
         let mut inner = self.inner.lock();
         inner.running = None;
+        // One that does not start is away no more: why not is told.
+        inner.is_away &= broken.is_none();
         inner.broken = broken;
         drop(inner);
         self.changed.notify_waiters();
