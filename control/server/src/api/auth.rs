@@ -214,11 +214,13 @@ fn author(
         .ok_or_else(|| unauthenticated("that is no session or token of muster: it was cut, or belongs elsewhere"))?;
     let hash: [u8; 32] = Sha256::digest(secret).into();
     let now_ms = consensus.now_ms();
-    let is_behind = !consensus.leads_up_to_date();
-    let principal = consensus.read(|state, _| match prove(state, now_ms, id, &hash, from) {
-        // It was made after all that this node has applied.
-        Err(_) if is_behind && id > state.meta.next_credential => Err(NotKnown::NotYet),
-        proved => proved.map_err(NotKnown::from),
+    let proved = consensus.read(|state, _| {
+        // Such a one was made after all that this node has applied.
+        prove(state, now_ms, id, &hash, from).map_err(|denied| (denied, id > state.meta.next_credential))
+    });
+    let principal = proved.map_err(|(denied, is_newer)| match is_newer && !consensus.leads_up_to_date() {
+        true => NotKnown::NotYet,
+        false => NotKnown::Denied(denied),
     })?;
     Ok(Author { principal, credential: Some(id), from: from.to_owned(), request_sha256: None })
 }

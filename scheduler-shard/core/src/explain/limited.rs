@@ -82,16 +82,10 @@ impl Remedy {
 impl Change {
     fn limited(self, names: &Names<'_>) -> Option<Self> {
         Some(match self {
-            Change::RaiseMax { .. } | Change::RaiseGuarantee { .. } | Change::Lend { .. } | Change::Trust { .. } => {
-                let (Change::RaiseMax { path, .. }
-                | Change::RaiseGuarantee { path, .. }
-                | Change::Lend { path, .. }
-                | Change::Trust { path, .. }) = &self
-                else {
-                    return None;
-                };
-                return (names.tenant)(path).then_some(self);
-            }
+            Change::RaiseMax { ref path, .. }
+            | Change::RaiseGuarantee { ref path, .. }
+            | Change::Lend { ref path, .. }
+            | Change::Trust { ref path, .. } => return (names.tenant)(path).then_some(self),
             Change::Open(nodes) => {
                 Change::Open(nodes.into_iter().map(|node| ToOpen { name: String::new(), ..node }).collect())
             }

@@ -1,4 +1,4 @@
-//! SL4 of explanations: whoever sees one job alone is told of no other, in words or in fields.
+//! SL4 of explanations: a caller who sees one job only is shown no other job, in words or in fields.
 
 use super::fleet::Fleet;
 use crate::explain::{Blocker, Estimate, Explanation, Names};
@@ -16,7 +16,7 @@ fn texts(said: &Explanation) -> Vec<String> {
     all
 }
 
-/// Checks what is told of `job` to somebody who sees that job, its tenant and those above it.
+/// Checks what the explanation of `job` shows to a caller who sees that job, its tenant and those above it.
 pub(super) fn check_names_no_other(fleet: &Fleet, job: JobId, said: &Explanation) {
     let own = fleet.jobs[&job].spec.tenant.clone();
     let is_above = |path: &str| own == path || own.starts_with(&format!("{path}/"));

@@ -118,7 +118,9 @@ pub(super) fn find(
 /// An allocation of the job as it is sent.
 fn held_as_shown(app: &App, allowed: &Allowed, held: &Allocation) -> v1::Allocation {
     let mut shown = v1::Allocation::from(held);
-    app.consensus.read(|state, _| limited::allocation(state, allowed.sees(), &mut shown));
+    if !allowed.sees().shows_fleet() {
+        app.consensus.read(|state, _| limited::allocation(state, allowed.sees(), &mut shown));
+    }
     shown
 }
 

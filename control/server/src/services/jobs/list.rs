@@ -81,14 +81,10 @@ pub(super) async fn list(
         Some(held.account().map(|id| account_path(state, id)).unwrap_or_default())
     };
     let paid = |state: &State| jobs.iter().filter_map(|job| Some((job.id.0, account(state, job)?))).collect();
-    let in_brief = |state: &State, job: &Arc<Job>| {
-        let mut shown = job_in_brief(job);
-        limited::job(state, &sees, &mut shown);
-        shown
-    };
-    let (shown, cell_names, accounts) = app.consensus.read(|state, _| {
-        let shown = jobs.iter().map(|job| in_brief(state, job)).collect();
-        (shown, named(state), paid(state))
+    let mut shown: Vec<v1::Job> = jobs.iter().map(|job| job_in_brief(job)).collect();
+    let (cell_names, accounts) = app.consensus.read(|state, _| {
+        shown.iter_mut().for_each(|job| limited::job(state, &sees, job));
+        (named(state), paid(state))
     });
     Ok(v1::ListJobsReply { jobs: shown, next_page_token, revision: revision.0, reasons, cell_names, accounts })
 }

@@ -167,7 +167,9 @@ impl Watch {
 
     async fn send(&self, revision: Revision, job: &Job) -> Result<(), End> {
         let mut shown = job_in_brief(job);
-        self.app.consensus.read(|state, _| limited::job(state, &self.sees, &mut shown));
+        if !self.sees.shows_fleet() {
+            self.app.consensus.read(|state, _| limited::job(state, &self.sees, &mut shown));
+        }
         self.event(revision, v1::job_event::Event::Job(shown)).await
     }
 
